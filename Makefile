@@ -1,0 +1,46 @@
+# `make run` and `make test` are all that a new machine needs: they make the environment first.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+args ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check bench bench-gpu test-gpu lock clean
+
+help: ## say what there is
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+install: $(READY) ## make the environment and install into it, with the pinned versions
+
+run: $(READY) ## sweep and rank on the accelerators here, else on the CPU (args='conf=h100 space.tp=8')
+	$(BIN)/python -m orchestrator $(args)
+
+test: $(READY) ## run the tests (no GPU needed; args='-k space')
+	$(BIN)/python -m pytest -m 'not gpu' $(args)
+
+check: $(READY) ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY) ## benchmarks that need no GPU
+	$(BIN)/python -m benchmarks.startup
+
+bench-gpu: ## benchmarks on the GPUs of this machine, with the python on the PATH (python=…)
+	$(or $(python),$(PYTHON)) -m benchmarks.gpu $(args)
+
+test-gpu: ## the tests that need a GPU, with the python on the PATH (python=…)
+	$(or $(python),$(PYTHON)) -m pytest -m gpu $(args)
+
+lock: $(READY) ## write the versions that are installed here into constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+(cpu|cu[0-9]+)$$//' > constraints.txt
+
+clean: ## remove the environment and what tools leave behind; results/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

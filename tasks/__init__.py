@@ -1,0 +1,1 @@
+"""What runs on a device: Gemms, timing protocols, telemetry. Knows torch; never Ray, OmegaConf or a file path."""
