@@ -1,0 +1,335 @@
+"""A CUDA or ROCm GPU as a device: captured graphs, events, NVML by UUID."""
+
+import importlib.metadata
+import math
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+import torch
+
+from tasks import bmm
+from tasks.calls import lead_calls, shared_calls
+from tasks.device import (
+    GIB,
+    Device,
+    Pending,
+    Visit,
+    outrun_cache,
+    sweep_elements,
+    sweep_plan,
+)
+from tasks.gemm import Gemm
+from tasks.pool import L2_REUSE, Operands, Ring, sweep
+from tasks.records import DeviceInfo
+from tasks.settings import Timing
+from tasks.telemetry import Nvml, Window
+
+SWEEP_BYTES = 4 * GIB
+"""Most bytes that a visit of several calls steps through with a window of its own for each call."""
+
+SPARE_BYTES = GIB
+"""Device memory left to the library's workspaces and captured graphs."""
+
+BURST_IDLE_S = 0.02
+"""Idle time before a visit in the power regime ``burst``, so that the chip is back in its boost state."""
+
+ONE_CALL_S = 1e-4
+"""A call longer than this is estimated well enough by timing it once."""
+
+DELAYS = (4, 16, 64, 256)
+"""Flushes to queue short calls behind, the next where the last did not last; one takes some 50 us."""
+
+SETTLE_S = 1.0
+SETTLE_POWER = 0.02
+SETTLE_CLOCK = 0.03
+"""Settled: the means of the last second and of the second before it differ by less than this share."""
+
+BLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12", "nvidia-cublas-cu11")
+
+
+def _blas() -> str | None:
+    for name in BLAS_PACKAGES:
+        try:
+            return f"cuBLAS {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _info(nvml: Nvml | None, uuid: str) -> DeviceInfo:
+    facts: Any = torch.cuda.get_device_properties(0)
+    hip = torch.version.hip
+    return DeviceInfo(
+        kind="rocm" if hip else "cuda",
+        gpu=facts.name,
+        uuid=uuid,
+        host=socket.gethostname(),
+        sm_count=facts.multi_processor_count,
+        l2_bytes=facts.L2_cache_size,
+        memory_bytes=facts.total_memory,
+        torch=str(torch.__version__),  # a TorchVersion would make its reader import torch
+        pci_id=f"{facts.pci_domain_id:04x}:{facts.pci_bus_id:02x}:{facts.pci_device_id:02x}",
+        driver=nvml.driver() if nvml else None,
+        runtime=f"ROCm {hip}" if hip else f"CUDA {torch.version.cuda}",
+        blas=None if hip else _blas(),
+        power_limit_w=nvml.power_limit_w() if nvml else None,
+        sm_clock_max_mhz=nvml.sm_clock_max_mhz() if nvml else None,
+        allow_fp16_reduced_precision_reduction=bool(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
+        allow_bf16_reduced_precision_reduction=bool(torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
+    )
+
+
+class _Events(Pending):
+    def __init__(self, start: torch.cuda.Event, end: torch.cuda.Event, calls: int) -> None:
+        self._start = start
+        self._end = end
+        self._calls = calls
+
+    def seconds(self) -> float:
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end)) * 1e-3 / self._calls
+
+
+class CudaVisit(Visit):
+    """Lead calls, an event, the timed calls, an event, on the current stream.
+
+    before: what the device does ahead of the lead calls (flush its cache, idle); lead, timed: launch the calls.
+    """
+
+    def __init__(
+        self,
+        gemm: Gemm,
+        *,
+        calls: int,
+        lead_calls: int,
+        launch: str,
+        before: Callable[[], object] | None,
+        lead: Callable[[], None],
+        timed: Callable[[], None],
+    ) -> None:
+        super().__init__(gemm, calls=calls, lead_calls=lead_calls, launch=launch)
+        self._before = before
+        self._lead = lead
+        self._timed = timed
+
+    def enqueue(self) -> Pending:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        if self._before is not None:
+            self._before()
+        self._lead()
+        start.record()
+        self._timed()
+        end.record()
+        return _Events(start, end, self.calls)
+
+
+class CudaDevice(Device):
+    """The one GPU that this process sees."""
+
+    def __init__(self) -> None:
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch sees no CUDA or ROCm device")
+        if torch.cuda.device_count() != 1:
+            raise RuntimeError(f"a worker sees one GPU, this one sees {torch.cuda.device_count()}")
+        uuid = str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
+        uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+        self._nvml = None if torch.version.hip else Nvml.open(uuid)
+        super().__init__(torch.device("cuda:0"), _info(self._nvml, uuid))
+        self._stream = torch.cuda.Stream()
+        self._scratch: torch.Tensor | None = None
+
+    def free_bytes(self) -> int:
+        free, _ = torch.cuda.mem_get_info()
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return max(0, free + cached + self._pooled_bytes() - SPARE_BYTES)
+
+    def session(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def unsupported(self, dtype: str) -> str | None:
+        major, minor = torch.cuda.get_device_capability()
+        if dtype in ("bf16", "tf32") and not torch.version.hip and major < 8:
+            return f"{dtype} needs compute capability 8.0, {self.info.gpu} has {major}.{minor}"
+        return None
+
+    def window(self) -> Window:
+        return Window(self._nvml, self.clock)
+
+    def close(self) -> None:
+        self.synchronize()
+        super().close()
+        self._scratch = None
+        torch.cuda.empty_cache()
+
+    def soak(self, visit: Visit, timing: Timing, since: float) -> None:
+        """Run ``visit`` until ``soak_min_s``, then until a second's mean power and clock repeat or ``soak_max_s``."""
+        start = self.clock()
+        # However long preparing took, what it was a load for is seen only in the seconds that are watched.
+        most = max(timing.soak_max_s, start - since + 2 * SETTLE_S) if timing.soak_max_s else 0.0
+        pending: list[Pending] = []
+        readings: list[tuple[float, float, float]] = []
+        while (now := self.clock() - since) < most:
+            pending.append(visit.enqueue())
+            if len(pending) > 2:
+                pending.pop(0).seconds()
+            if self._nvml is None:
+                if now >= timing.soak_min_s:
+                    break
+            elif not readings or now - readings[-1][0] >= SETTLE_S / 8:
+                reading = self._nvml.reading()
+                readings.append((now, reading.power_w or 0.0, reading.sm_clock_mhz or 0.0))
+                if now >= timing.soak_min_s and settled(readings):
+                    break
+        self.synchronize()
+
+    def _flush(self) -> None:
+        """Overwrite more than the last-level cache; also a device-side delay behind which launches queue."""
+        if self._scratch is None:
+            self._scratch = torch.empty(L2_REUSE * self.info.l2_bytes, dtype=torch.uint8, device=self.torch_device)
+        self._scratch.zero_()
+
+    def _call_seconds(self, gemm: Gemm, operands: Operands) -> float:
+        return self._timed_call(gemm, operands)()
+
+    def _timed_call(self, gemm: Gemm, operands: Operands) -> Callable[[], float]:
+        first, queued = self._burst(gemm, operands, calls=1, delay=1)
+
+        def seconds() -> float:
+            each = first.seconds()
+            return each if queued and each > ONE_CALL_S else self._short_call(gemm, operands)
+
+        return seconds
+
+    def _short_call(self, gemm: Gemm, operands: Operands) -> float:
+        """Seconds of a call behind a delay that is long enough for its launch not to be timed."""
+        each = 0.0
+        for delay in DELAYS:
+            burst, queued = self._burst(gemm, operands, calls=8, delay=delay)
+            each = burst.seconds()
+            if queued:
+                break
+        return max(each, 1e-7)
+
+    def _burst(self, gemm: Gemm, operands: Operands, *, calls: int, delay: int) -> tuple[Pending, bool]:
+        """Calls behind a delay, and whether all were launched before the device had come to the first."""
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        for _ in range(delay):
+            self._flush()
+        start.record()
+        for _ in range(calls):
+            bmm.call(gemm, operands)
+        end.record()
+        return _Events(start, end, calls), not start.query()
+
+    def _visits(self, seconds: dict[Gemm, float], ring: Ring, timing: Timing) -> dict[Gemm, Visit]:
+        calls = shared_calls(seconds, timing)
+        if max(calls.values()) == 1:
+            return {gemm: self._stream_visit(gemm, ring, timing) for gemm in calls}
+        return self._sweep_visits(calls, timing)
+
+    def _before(self, timing: Timing, *, flush: bool) -> Callable[[], object] | None:
+        if timing.power == "burst":
+            return self._idle
+        return self._flush if flush else None
+
+    def _idle(self) -> None:
+        self.synchronize()
+        time.sleep(BURST_IDLE_S)
+
+    def _stream_visit(self, gemm: Gemm, ring: Ring, timing: Timing) -> Visit:
+        lead = lead_calls(1, timing)
+
+        def run(count: int) -> None:
+            for _ in range(count):
+                bmm.call(gemm, ring.take(gemm))
+
+        return CudaVisit(
+            gemm,
+            calls=1,
+            lead_calls=lead,
+            launch="stream",
+            before=self._before(timing, flush=timing.l2 == "flush"),
+            lead=lambda: run(lead),
+            timed=lambda: run(1),
+        )
+
+    def _sweep_visits(self, calls: dict[Gemm, int], timing: Timing) -> dict[Gemm, Visit]:
+        lead = lead_calls(2, timing)
+        if timing.l2 == "hot":
+            plans = {gemm: (n, 1) for gemm, n in calls.items()}
+        else:
+            limit = min(SWEEP_BYTES, self.free_bytes() // 2)
+            plans = {gemm: sweep_plan(gemm, n, lead, self.info.l2_bytes, limit) for gemm, n in calls.items()}
+        pool = self._pool("sweep", next(iter(calls)).dtype, *sweep_elements(plans))
+        flush = timing.l2 != "hot" and not outrun_cache(plans, lead, self.info.l2_bytes)
+        visits: dict[Gemm, Visit] = {}
+        for gemm, (timed, windows) in plans.items():
+            steps = sweep(pool, gemm, lead + timed, windows)
+            visits[gemm] = self._sweep_visit(gemm, steps, lead, timing, flush=flush)
+        return visits
+
+    def _sweep_visit(self, gemm: Gemm, steps: list[Operands], lead: int, timing: Timing, *, flush: bool) -> Visit:
+        def run(operands: list[Operands]) -> None:
+            for each in operands:
+                bmm.call(gemm, each)
+
+        graph = capture(lambda: run(steps[lead:]))
+        before = self._before(timing, flush=flush)
+        if graph is None:
+            delays = math.ceil(len(steps) / 8)  # a flush outlasts some ten launches
+
+            def delay() -> None:
+                if before is not None:
+                    before()
+                for _ in range(delays):
+                    self._flush()
+
+        return CudaVisit(
+            gemm,
+            calls=len(steps) - lead,
+            lead_calls=lead,
+            launch="queued" if graph is None else "graph",
+            before=delay if graph is None else before,
+            lead=lambda: run(steps[:lead]),
+            timed=(lambda: run(steps[lead:])) if graph is None else graph.replay,
+        )
+
+
+def capture(work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+    """Capture ``work`` on the current stream; None where the library cannot be captured."""
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    torch.cuda.synchronize()
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        try:
+            work()
+        finally:
+            graph.capture_end()
+    except RuntimeError:
+        # A broken capture never ends for the allocator, which gives no memory back while one is under way.
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        return None
+    return graph
+
+
+def settled(readings: list[tuple[float, float, float]]) -> bool:
+    """Whether mean power and clock of the last second repeat those of the one before: readings (seconds, W, MHz)."""
+    now = readings[-1][0]
+    last = [r for r in readings if r[0] > now - SETTLE_S]
+    before = [r for r in readings if now - 2 * SETTLE_S < r[0] <= now - SETTLE_S]
+    if not before:
+        return False
+
+    def change(column: int) -> float:
+        old = sum(r[column] for r in before) / len(before)
+        new = sum(r[column] for r in last) / len(last)
+        return abs(new - old) / old if old else 0.0
+
+    return change(1) < SETTLE_POWER and change(2) < SETTLE_CLOCK

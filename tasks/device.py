@@ -1,0 +1,258 @@
+"""A device that times Gemms: what all of them share, and the small interface that the rounds need."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+
+from tasks import bmm
+from tasks.calls import MAX_CALLS
+from tasks.gemm import Gemm
+from tasks.pool import (
+    L2_REUSE,
+    OperandPool,
+    Operands,
+    Ring,
+    input_elements,
+    output_elements,
+    ring_elements,
+    sweep_windows,
+)
+from tasks.records import DeviceInfo, GemmFacts
+from tasks.settings import Timing
+from tasks.telemetry import Window
+
+GIB = 2**30
+
+
+class GemmFailure(Exception):
+    """A Gemm that cannot be measured: a status of ``tasks.records.STATUSES`` and what happened."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class Pending(ABC):
+    """A visit that was handed to the device and may still be running."""
+
+    @abstractmethod
+    def seconds(self) -> float:
+        """Wait for the visit; return the mean seconds of its timed calls."""
+
+
+class Visit(ABC):
+    """A Gemm made ready: the same calls each time it is enqueued. launch: graph, stream, queued or cpu."""
+
+    def __init__(self, gemm: Gemm, *, calls: int, lead_calls: int, launch: str) -> None:
+        self.gemm = gemm
+        self.calls = calls
+        self.lead_calls = lead_calls
+        self.launch = launch
+
+    @abstractmethod
+    def enqueue(self) -> Pending:
+        """Hand the lead calls and the timed calls to the device; do not wait for them."""
+
+
+class Device(ABC):
+    """One physical device, with its operand pools. Not shared between threads or processes."""
+
+    def __init__(self, torch_device: torch.device, info: DeviceInfo) -> None:
+        self.torch_device = torch_device
+        self.info = info
+        self.soaked = False
+        self._pools: dict[str, OperandPool] = {}
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """Bytes that a pool may take: free ones and those that the pools of this worker hold already."""
+
+    @abstractmethod
+    def session(self) -> AbstractContextManager[object]:
+        """What must be in force while calls are enqueued."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until the device has nothing to do."""
+
+    @abstractmethod
+    def _call_seconds(self, gemm: Gemm, operands: Operands) -> float:
+        """Seconds of one warm call, roughly: it decides how many calls fill a visit."""
+
+    @abstractmethod
+    def _visits(self, seconds: dict[Gemm, float], ring: Ring, timing: Timing) -> dict[Gemm, Visit]:
+        """Make the visits ready for Gemms that take so many seconds a call."""
+
+    @abstractmethod
+    def window(self) -> Window:
+        """Telemetry of what happens while it is open."""
+
+    @abstractmethod
+    def soak(self, visit: Visit, timing: Timing, since: float) -> None:
+        """Work until clocks and power settle; the load began at ``since`` by this device's clock."""
+
+    def unsupported(self, dtype: str) -> str | None:
+        """Why the device cannot multiply this dtype, or None."""
+        return None
+
+    def clock(self) -> float:
+        """Seconds of a monotonic clock."""
+        return time.perf_counter()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._pools.clear()
+
+    def prepare(
+        self, gemms: Sequence[Gemm], timing: Timing, tick: Callable[[int], None] = lambda done: None
+    ) -> tuple[dict[Gemm, Visit], list[GemmFacts]]:
+        """Run and check each Gemm once and make its visit ready; ``tick`` hears how many are done.
+
+        Returns the visits and the facts of those that failed (oom, wrong_result, unsupported, skipped).
+        """
+        failures: list[GemmFacts] = []
+        fits = [gemm for gemm in gemms if not self._refused(gemm, failures)]
+        if not fits:
+            return {}, failures
+        torch.set_float32_matmul_precision("high" if fits[0].dtype == "tf32" else "highest")
+        try:
+            visits, failed = self._prepared(fits, timing, tick)
+        except torch.OutOfMemoryError:
+            self.close()  # pools of earlier Bundles may be in the way
+            try:
+                visits, failed = self._prepared(fits, timing, tick)
+            except torch.OutOfMemoryError as error:
+                self.close()
+                message = str(error)
+                visits, failed = {}, [GemmFacts(gemm_id=g.gemm_id, status="oom", message=message) for g in fits]
+        return visits, failures + failed
+
+    def _prepared(
+        self, gemms: Sequence[Gemm], timing: Timing, tick: Callable[[int], None]
+    ) -> tuple[dict[Gemm, Visit], list[GemmFacts]]:
+        size = ring_elements(gemms, self.info.l2_bytes)
+        ring = Ring(self._pool("ring", gemms[0].dtype, *size), hot=timing.l2 == "hot")
+        trials = [(gemm, self._trial(gemm, ring)) for gemm in gemms]
+        failures: list[GemmFacts] = []
+        seconds: dict[Gemm, float] = {}
+        for done, (gemm, outcome) in enumerate(trials):
+            try:
+                seconds[gemm] = outcome()
+            except GemmFailure as failure:
+                failures.append(GemmFacts(gemm_id=gemm.gemm_id, status=failure.status, message=failure.message))
+            tick(done + 1)
+        return self._visits(seconds, ring, timing) if seconds else {}, failures
+
+    def _refused(self, gemm: Gemm, failures: list[GemmFacts]) -> bool:
+        reason = self.unsupported(gemm.dtype)
+        status = "unsupported"
+        if reason is None:
+            inputs, outputs = ring_elements([gemm], self.info.l2_bytes)
+            needed, free = (inputs + outputs) * gemm.element_bytes, self.free_bytes()
+            status = "skipped"
+            reason = f"needs {needed / GIB:.2f} GiB, {free / GIB:.2f} free" if needed > free else None
+        if reason is not None:
+            failures.append(GemmFacts(gemm_id=gemm.gemm_id, status=status, message=reason))
+        return reason is not None
+
+    def _trial(self, gemm: Gemm, ring: Ring) -> Callable[[], float]:
+        """Run ``gemm`` once to be checked and once more to be timed; the device may still be at it.
+
+        The outcome, when asked for, is the seconds of a call, or a GemmFailure.
+        """
+        operands = ring.take(gemm)
+        bmm.poison(operands)
+        try:
+            bmm.call(gemm, operands)
+        except torch.OutOfMemoryError as error:
+            return _failing("oom", error)
+        except RuntimeError as error:
+            if "NOT_SUPPORTED" in str(error) or "not implemented" in str(error):
+                return _failing("unsupported", error)
+            raise
+        wrong = bmm.check(gemm, operands)
+        seconds = self._timed_call(gemm, ring.take(gemm))
+
+        def outcome() -> float:
+            if (message := wrong()) is not None:
+                raise GemmFailure("wrong_result", message)
+            return seconds()
+
+        return outcome
+
+    def _timed_call(self, gemm: Gemm, operands: Operands) -> Callable[[], float]:
+        """Time one call; a device that works behind Python's back answers when asked."""
+        seconds = self._call_seconds(gemm, operands)
+        return lambda: seconds
+
+    def _pool(self, name: str, dtype: str, inputs: int, outputs: int) -> OperandPool:
+        """The pool of this name, grown where it is too small; a pool of another dtype is given up first."""
+        pool = self._pools.get(name)
+        if pool is not None and pool.dtype == dtype:
+            inputs, outputs = max(inputs, pool.inputs.numel()), max(outputs, pool.outputs.numel())
+            if (inputs, outputs) == (pool.inputs.numel(), pool.outputs.numel()):
+                return pool
+        del pool
+        self._pools.pop(name, None)
+        self._pools[name] = OperandPool(self.torch_device, dtype, inputs=inputs, outputs=outputs, seed=len(name))
+        return self._pools[name]
+
+    def _pooled_bytes(self) -> int:
+        return sum(pool.bytes for pool in self._pools.values())
+
+
+def _failing(status: str, error: Exception) -> Callable[[], float]:
+    message = str(error)
+
+    def outcome() -> float:
+        raise GemmFailure(status, message)
+
+    return outcome
+
+
+def sweep_plan(gemm: Gemm, calls: int, lead: int, cache_bytes: int, limit_bytes: int) -> tuple[int, int]:
+    """Return (timed calls, windows) of a visit that sweeps a pool from its start, lead calls first.
+
+    The visit is lengthened until its inputs outrun the cache ``L2_REUSE`` times, and to whole turns of its windows
+    where they are fewer than its calls: then no visit, of this Gemm or another, finds its inputs in the cache. Outputs
+    do not count: a Gemm that reads more of what it moves would reach the end of another's inputs too soon.
+    """
+    enough = -(-L2_REUSE * cache_bytes // gemm.input_bytes)
+    total = min(MAX_CALLS, max(calls + lead, enough))
+    windows = sweep_windows(gemm, total, cache_bytes, limit_bytes)
+    return -(-total // windows) * windows - lead, windows
+
+
+def outrun_cache(plans: dict[Gemm, tuple[int, int]], lead: int, cache_bytes: int) -> bool:
+    """Whether every one of these sweeps outruns the cache; where one does not, the cache is flushed before each visit.
+
+    ``MAX_CALLS`` cuts the sweeps of very small Gemms short; what one of them leaves in the cache, the next one, also of
+    a larger Gemm, would find.
+    """
+    return all((lead + n) * gemm.input_bytes >= L2_REUSE * cache_bytes for gemm, (n, _) in plans.items())
+
+
+def sweep_elements(plans: dict[Gemm, tuple[int, int]]) -> tuple[int, int]:
+    """Elements of inputs and of outputs that the largest of these sweeps takes."""
+    return (
+        max(windows * input_elements(gemm) for gemm, (_, windows) in plans.items()),
+        max(windows * output_elements(gemm) for gemm, (_, windows) in plans.items()),
+    )
+
+
+def open_device(kind: str = "auto") -> Device:
+    """Open the device that this process sees: kind ``cuda`` (also ROCm), ``cpu``, or ``auto`` (cuda if there is one).
+
+    Raises RuntimeError where ``cuda`` is asked for and torch sees none, or more than one.
+    """
+    if kind == "cpu" or (kind == "auto" and not torch.cuda.is_available()):
+        from tasks.cpu import CpuDevice
+
+        return CpuDevice()
+    from tasks.cuda import CudaDevice
+
+    return CudaDevice()

@@ -1,0 +1,150 @@
+"""Measure a Bundle on a device: prepare, soak, rounds; the protocol ``interleaved`` and the way to ``seed``."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from tasks import seed_protocol
+from tasks.device import Device, Pending, Visit
+from tasks.family import Bundle
+from tasks.gemm import Gemm
+from tasks.records import GemmFacts, Measurement, Progress, Sample, Telemetry
+from tasks.sampling import Sampler
+from tasks.settings import Timing
+
+PROGRESS_S = 0.5
+COOL_S = 10.0
+"""Rest before a Family that was throttled is measured again."""
+
+OnProgress = Callable[[Progress], None]
+
+
+def measure_bundle(
+    device: Device, bundle: Bundle, timing: Timing, on_progress: OnProgress | None = None
+) -> Measurement:
+    """Measure every Gemm of ``bundle`` by ``timing.protocol``.
+
+    A Gemm that cannot be measured is in the facts with its status; the others are measured all the same. Raises what
+    torch raises when the device itself is lost.
+    """
+    report = on_progress or (lambda progress: None)
+    with device.session():
+        if timing.protocol == "seed":
+            return seed_protocol.measure(device, bundle, report)
+        return _interleaved(device, bundle, timing, report)
+
+
+def _interleaved(device: Device, bundle: Bundle, timing: Timing, report: OnProgress) -> Measurement:
+    started, begin = datetime.now(UTC).isoformat(), device.clock()
+    visits, failures = device.prepare(
+        bundle.gemms,
+        timing,
+        lambda done: report(Progress(bundle_id=bundle.bundle_id, state="prepare", gemms=done)),
+    )
+    prepared = device.clock() - begin
+    if visits and not device.soaked and timing.power == "sustained":
+        report(Progress(bundle_id=bundle.bundle_id, state="soak"))
+        device.soak(visits[max(visits, key=lambda gemm: gemm.flops)], timing, begin)
+        device.soaked = True
+    soaked = device.clock() - begin - prepared
+    throttled: list[Sample] = []
+    first_round = 0
+    for redone in range(timing.redo_throttled + 1):
+        sampler, telemetry, seconds, reason = run_rounds(device, bundle, timing, visits, report, first_round)
+        if not telemetry.throttled or redone == timing.redo_throttled:
+            break
+        throttled.extend(sampler.samples)
+        first_round += sampler.rounds
+        report(Progress(bundle_id=bundle.bundle_id, state="cool"))
+        time.sleep(COOL_S)
+    return Measurement(
+        bundle_id=bundle.bundle_id,
+        samples=(*throttled, *sampler.samples),
+        facts=tuple(_facts(visits, failures, sampler.samples, telemetry)),
+        first_round=first_round,
+        device=device.info,
+        telemetry=telemetry,
+        started_utc=started,
+        prepare_s=prepared,
+        soak_s=soaked,
+        measuring_s=seconds,
+        rounds=sampler.rounds,
+        resolved=sampler.resolved,
+        stop_reason=reason,
+        redone=redone,
+    )
+
+
+def run_rounds(
+    device: Device,
+    bundle: Bundle,
+    timing: Timing,
+    visits: dict[Gemm, Visit],
+    report: OnProgress,
+    first_round: int = 0,
+) -> tuple[Sampler, Telemetry, float, str]:
+    """Round after round until the sampler says stop; the next round is enqueued before the last one is read.
+
+    Returns the sampler, the telemetry, the seconds that it took and why it stopped. Rounds count from ``first_round``.
+    """
+    gemms = bundle.gemms
+    sampler = Sampler(bundle, timing, [i for i, gemm in enumerate(gemms) if gemm in visits], first_round)
+    reason = sampler.stop_reason(0.0, 0.0)
+    start = told = device.clock()
+    with device.window() as window:
+        in_flight = None if reason else _enqueue(sampler, gemms, visits)
+        while in_flight is not None:
+            following = _enqueue(sampler, gemms, visits) if reason is None and sampler.may_plan else None
+            samples = [sample(pending) for sample, pending in in_flight]
+            sampler.record(samples)
+            now = device.clock()
+            if reason is None:
+                busy = sum(s.seconds * (s.calls + s.lead_calls) for s in samples)
+                reason = sampler.stop_reason(now - start, 2 * busy)  # one round is in flight already
+            if now - told >= PROGRESS_S:
+                told = now
+                report(Progress(bundle_id=bundle.bundle_id, state="measure", rounds=sampler.rounds, gemms=len(visits)))
+            in_flight = following
+        seconds = device.clock() - start
+    return sampler, window.telemetry, seconds, reason or "nothing"
+
+
+def _enqueue(
+    sampler: Sampler, gemms: tuple[Gemm, ...], visits: dict[Gemm, Visit]
+) -> list[tuple[Callable[[Pending], Sample], Pending]]:
+    number, order = sampler.next_round()
+    return [_visit(visits[gemms[i]], number, position) for position, i in enumerate(order)]
+
+
+def _visit(visit: Visit, number: int, position: int) -> tuple[Callable[[Pending], Sample], Pending]:
+    def sample(pending: Pending) -> Sample:
+        return Sample(
+            gemm_id=visit.gemm.gemm_id,
+            round=number,
+            position=position,
+            calls=visit.calls,
+            lead_calls=visit.lead_calls,
+            seconds=pending.seconds(),
+        )
+
+    return sample, visit.enqueue()
+
+
+def _facts(
+    visits: dict[Gemm, Visit], failures: list[GemmFacts], samples: list[Sample], telemetry: Telemetry
+) -> list[GemmFacts]:
+    """Facts of every Gemm; the window's energy is shared out by the time that each Gemm's calls took."""
+    busy: dict[str, float] = {}
+    calls: dict[str, int] = {}
+    for sample in samples:
+        each = sample.calls + sample.lead_calls
+        busy[sample.gemm_id] = busy.get(sample.gemm_id, 0.0) + each * sample.seconds
+        calls[sample.gemm_id] = calls.get(sample.gemm_id, 0) + each
+    total = sum(busy.values())
+    facts = list(failures)
+    for gemm, visit in visits.items():
+        energy = None
+        if telemetry.energy_j is not None and gemm.gemm_id in busy:
+            energy = telemetry.energy_j * busy[gemm.gemm_id] / total / calls[gemm.gemm_id]
+        facts.append(GemmFacts(gemm_id=gemm.gemm_id, launch=visit.launch, energy_j=energy))
+    return facts

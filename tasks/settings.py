@@ -1,0 +1,44 @@
+"""How a device measures: the settings of the timing protocols, with their defaults."""
+
+import math
+from dataclasses import dataclass
+
+PROTOCOLS = ("interleaved", "seed")
+L2_REGIMES = ("rotate", "hot", "flush")
+POWER_REGIMES = ("sustained", "burst")
+PROTOCOL_VERSION = {"interleaved": 1, "seed": 1}
+"""Raised when a protocol's procedure changes: rankings never mix versions."""
+
+LOOK_GROWTH = 1.4
+"""The order is looked at after ``min_rounds``, then each time that the rounds have grown by this factor."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """Settings of a measurement. Units are in the names; see docs/measurement.md for what they do."""
+
+    protocol: str = "interleaved"
+    l2: str = "rotate"
+    power: str = "sustained"
+    min_rounds: int = 10
+    max_rounds: int = 100
+    max_seconds: float = 1.5  # beyond the least rounds
+    tie_pct: float = 0.5
+    race_pct: float = 10.0
+    confidence: float = 0.95
+    lead_calls: int | None = None  # None: 1 where a visit has several calls, 0 where it is one long call
+    visit_us: float = 500.0
+    soak_min_s: float = 3.0
+    soak_max_s: float = 30.0
+    seed: int = 0
+    redo_throttled: int = 2
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """After how many rounds the order is looked at; every look may stop them, so each has its share of error."""
+        if self.protocol == "seed":
+            return (1,)
+        found = [self.min_rounds]
+        while found[-1] < self.max_rounds:
+            found.append(min(self.max_rounds, math.ceil(found[-1] * LOOK_GROWTH)))
+        return tuple(found)

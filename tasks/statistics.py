@@ -1,0 +1,217 @@
+"""Which Candidates differ: drift-free comparison of costs measured in the same rounds.
+
+The rounds are blocks of a randomised block design: what drifts (clocks, power, temperature) moves every Candidate of a
+round alike and cancels in differences within the round. Locations are 20% trimmed means, so that a hiccup in a few
+rounds moves nothing; a pair's interval is Yuen's for paired trimmed means (Yuen 1974; Wilcox, «Introduction to Robust
+Estimation», section 5.9), with Bonferroni's correction over all pairs and over all looks at which the rounds could have
+stopped: at confidence 0.95, the chance that any pair of equal Candidates in the Family is separated is at most 5%.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRIM = 0.2
+"""Share of the rounds trimmed on either side."""
+
+MIN_ROUNDS = 4
+"""Below this a pair has no interval: too few rounds to know the spread."""
+
+SETTLED_ROUNDS = 10
+"""Rounds without the Candidates that have left, from which on only these compare the ones that stayed."""
+
+Floats = NDArray[np.float64]
+
+
+def _t_two_sided(t: float, df: int) -> float:
+    """P(|T| > t) for Student's T with a whole number of degrees of freedom (Abramowitz & Stegun 26.7.3, 26.7.4)."""
+    theta = math.atan(t / math.sqrt(df))
+    cos2 = math.cos(theta) ** 2
+    if df % 2:
+        term, total = math.cos(theta), 0.0
+        for j in range(1, (df - 1) // 2 + 1):
+            total += term
+            term *= cos2 * 2 * j / (2 * j + 1)
+        return 1 - 2 / math.pi * (theta + math.sin(theta) * total)
+    term, total = 1.0, 0.0
+    for j in range(1, df // 2 + 1):
+        total += term
+        term *= cos2 * (2 * j - 1) / (2 * j)
+    return 1 - math.sin(theta) * total
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(alpha: float, df: int) -> float:
+    """Return t with P(|T| > t) == alpha for Student's T with ``df`` >= 1 degrees of freedom; relative error < 1e-6.
+
+    Written here because a worker needs nothing but torch and numpy; checked against scipy in the tests.
+    """
+    if df > 1000:
+        return NormalDist().inv_cdf(1 - alpha / 2)
+    low, high = 0.0, 2.0
+    while _t_two_sided(high, df) > alpha:
+        low, high = high, high * 2
+    while high - low > 1e-7 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_two_sided(middle, df) > alpha else (low, middle)
+    return high
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Trimmed mean of each column over its finite rounds, with its standard error and degrees of freedom."""
+
+    mean: Floats
+    error: Floats
+    df: NDArray[np.int64]
+
+
+def trimmed(values: Floats) -> Location:
+    """Yuen's location of each column of ``values[rounds, columns]``; NaN marks a round without a sample.
+
+    The error is infinite with fewer than MIN_ROUNDS rounds; the mean is NaN with none.
+    """
+    rounds, columns = values.shape
+    if rounds == 0:
+        return Location(np.full(columns, np.nan), np.full(columns, np.inf), np.zeros(columns, dtype=np.int64))
+    ordered = np.sort(values, axis=0)  # NaN last
+    count = np.isfinite(ordered).sum(axis=0)
+    cut = (TRIM * count).astype(np.int64)
+    kept = count - 2 * cut
+    low = np.take_along_axis(ordered, np.minimum(cut, rounds - 1)[None, :], axis=0)
+    high = np.take_along_axis(ordered, np.maximum(count - cut - 1, 0)[None, :], axis=0)
+    index = np.arange(rounds)[:, None]
+    inside = (index >= cut) & (index < count - cut)
+    some = np.maximum(kept, 1)
+    mean = np.where(kept > 0, np.where(inside, ordered, 0.0).sum(axis=0) / some, np.nan)
+    winsorized = np.where(index < count, np.clip(ordered, low, high), 0.0)
+    centre = winsorized.sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(index < count, (winsorized - centre) ** 2, 0.0).sum(axis=0)
+    error = np.where(count >= MIN_ROUNDS, np.sqrt(squares / (some * np.maximum(some - 1, 1))), np.inf)
+    return Location(mean, error, np.maximum(kept - 1, 0))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The Candidates of one Family against each other, in log cost (seconds per FLOP).
+
+    relative[rounds, candidates]: log cost less the round's median over the Candidates that stayed to the end.
+    effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample. stayed[candidates]: who was
+    measured in every round; they alone need to be resolved. settled[rounds]: rounds by which those are compared with
+    each other. tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is
+    separated.
+    """
+
+    relative: Floats
+    effect: Floats
+    stayed: NDArray[np.bool_]
+    settled: NDArray[np.bool_]
+    tie: float
+    alpha: float
+
+    @cached_property
+    def measured(self) -> NDArray[np.int64]:
+        """Indices of the Candidates that have samples, best first."""
+        order = np.argsort(self.effect, kind="stable")
+        return order[np.isfinite(self.effect[order])]
+
+    @property
+    def order(self) -> list[int]:
+        """Indices of the measured Candidates, best first."""
+        return [int(i) for i in self.measured]
+
+    def against(self, j: int) -> tuple[Floats, Floats]:
+        """Log cost of every Candidate over Candidate ``j``'s: (estimates, half-widths of the simultaneous intervals).
+
+        A half-width is infinite where too few rounds are shared to know it; 0 for ``j`` itself.
+        """
+        differences = self.relative - self.relative[:, [j]]
+        if self.stayed[j]:
+            differences[np.ix_(~self.settled, self.stayed)] = np.nan
+        location = trimmed(differences)
+        pairs = max(1, len(self.measured) * (len(self.measured) - 1) // 2)
+        factor = {int(df): t_quantile(self.alpha / pairs, int(df)) for df in np.unique(location.df) if df > 0}
+        half = location.error * np.array([factor.get(int(df), np.inf) for df in location.df])
+        half[j] = 0.0
+        return self.effect - self.effect[j], half
+
+    def difference(self, i: int, j: int) -> tuple[float, float]:
+        """Log cost of Candidate ``i`` over ``j``'s and the half-width of its interval."""
+        estimate, half = self.against(j)
+        return float(estimate[i]), float(half[i])
+
+    def _tied_with(self, j: int) -> NDArray[np.bool_]:
+        estimate, half = self.against(j)
+        half = np.where(np.isfinite(half), half, 0.0) if len(self.relative) < MIN_ROUNDS else half
+        return (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
+
+    def tied(self, i: int, j: int) -> bool:
+        """Whether two Candidates cannot be told apart: the interval holds 0, or the effect is below ``tie``.
+
+        With fewer than MIN_ROUNDS rounds in all (protocol ``seed``) there is no interval and the effect alone decides.
+        """
+        return bool(self._tied_with(j)[i])
+
+    @cached_property
+    def groups(self) -> list[int | None]:
+        """Tie group per Candidate: 1 holds the best and all that cannot be told from it; the best of the rest leads 2.
+
+        None for a Candidate without a sample.
+        """
+        groups: list[int | None] = [None] * len(self.effect)
+        group = 0
+        for leader in self.order:
+            if groups[leader] is not None:
+                continue
+            group += 1
+            tied = self._tied_with(leader)
+            for i in self.order:
+                if groups[i] is None and (i == leader or tied[i]):
+                    groups[i] = group
+        return groups
+
+    @property
+    def resolved(self) -> bool:
+        """Whether every pair that stayed is separated by its interval, or closer than ``tie`` and known to half."""
+        for j in self.order:
+            if not self.stayed[j]:
+                continue
+            estimate, half = self.against(j)
+            close = np.abs(estimate) < self.tie
+            open_pairs = np.where(close, half > self.tie / 2, np.abs(estimate) <= half)
+            if bool(open_pairs[self.stayed].any()):
+                return False
+        return True
+
+
+def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1) -> Comparison:
+    """Compare Candidates by ``log_cost[rounds, candidates]``, log of seconds per FLOP; NaN where not sampled.
+
+    looks: at how many points the rounds may have been stopped for what had been measured. The error that ``confidence``
+    allows is shared out over them, so that stopping at a lucky moment gains nothing.
+
+    The round's reference is the median over the Candidates that stayed to the end, so one that left early is compared
+    on the same footing. Those that stayed are compared with each other by the rounds without the ones that left, once
+    there are SETTLED_ROUNDS of them: a slow Candidate disturbs its neighbours (a chip under a power cap boosts after a
+    kernel that draws little).
+    """
+    log_cost = log_cost[np.isfinite(log_cost).any(axis=1)] if log_cost.size else log_cost
+    finite = np.isfinite(log_cost)
+    counts = finite.sum(axis=0)
+    stayed = (counts == counts.max(initial=0)) & (counts > 0)
+    tie, alpha = math.log1p(tie_pct / 100), (1 - confidence) / looks
+    if not stayed.any():
+        nothing = np.full(len(counts), np.nan)
+        return Comparison(log_cost, nothing, stayed, np.ones(len(log_cost), dtype=bool), tie, alpha)
+    known = finite[:, stayed].any(axis=1)  # a round that none of them finished compares nothing
+    log_cost, finite = log_cost[known], finite[known]
+    relative = log_cost - np.nanmedian(log_cost[:, stayed], axis=1, keepdims=True)
+    settled = finite.sum(axis=1) < (counts > 0).sum()
+    if settled.sum() < SETTLED_ROUNDS:
+        settled = np.ones(len(relative), dtype=bool)
+    compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
+    return Comparison(relative, trimmed(compared).mean, stayed, settled, tie, alpha)

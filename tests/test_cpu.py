@@ -1,0 +1,108 @@
+"""The CPU as a device: it really multiplies, and its figures are of the right kind."""
+
+import os
+
+import pytest
+import torch
+
+from tasks import bmm
+from tasks.cpu import CpuDevice, CpuVisit
+from tasks.gemm import Gemm
+from tasks.pool import OperandPool, Operands, Ring, ring_elements
+from tasks.records import DeviceInfo
+from tasks.settings import Timing
+
+GEMM = Gemm(kind="mm", b=1, m=8, n=16, k=32, dtype="fp32", layout="nt")
+
+
+@pytest.fixture(scope="module")
+def device() -> CpuDevice:
+    return CpuDevice()
+
+
+def ring(hot: bool = False) -> Ring:
+    inputs, outputs = ring_elements([GEMM], 50_000)
+    return Ring(OperandPool(torch.device("cpu"), "fp32", inputs=inputs, outputs=outputs, seed=0), hot=hot)
+
+
+def test_it_says_who_it_is(device: CpuDevice) -> None:
+    info = device.info
+    assert isinstance(info, DeviceInfo)
+    assert (info.kind, info.torch) == ("cpu", torch.__version__)
+    assert info.gpu
+    assert info.uuid == f"CPU-{info.host}"
+    assert info.l2_bytes >= 2**18
+    assert info.memory_bytes > 2**28
+
+
+def test_it_uses_all_threads_that_the_process_may(device: CpuDevice) -> None:
+    assert device.info.sm_count == torch.get_num_threads()
+    if hasattr(os, "sched_getaffinity"):
+        assert device.info.sm_count == len(os.sched_getaffinity(0))
+
+
+def test_free_memory_is_what_the_system_has_and_what_its_pools_hold(device: CpuDevice) -> None:
+    assert 0 < device.free_bytes() <= device.info.memory_bytes + device._pooled_bytes()
+    device.prepare([GEMM], Timing())
+    assert device._pooled_bytes() >= 3 * device.info.l2_bytes
+    assert device.free_bytes() > device._pooled_bytes()
+    device.close()
+    assert device._pooled_bytes() == 0
+
+
+def test_it_has_no_tensor_float(device: CpuDevice) -> None:
+    tf32 = Gemm(kind="mm", b=1, m=8, n=16, k=32, dtype="tf32")
+    visits, (failure,) = device.prepare([tf32], Timing())
+    assert (visits, failure.status, failure.message) == ({}, "unsupported", "a CPU has no TensorFloat-32")
+
+
+def test_a_visit_makes_its_lead_calls_and_then_its_timed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    right = bmm.call
+
+    def counting(gemm: Gemm, operands: Operands) -> None:
+        made.append(operands.a.data_ptr())
+        right(gemm, operands)
+
+    monkeypatch.setattr(bmm, "call", counting)
+    visit = CpuVisit(GEMM, ring(), None, calls=5, lead_calls=2)
+    assert visit.enqueue().seconds() > 0
+    assert len(made) == len(set(made)) == 7  # each on a window of its own
+    assert visit.launch == "cpu"
+
+
+def test_the_seconds_are_per_timed_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1_000_000_000, 1_000_010_000])
+    monkeypatch.setattr("tasks.cpu.time.perf_counter_ns", lambda: next(times))
+    visit = CpuVisit(GEMM, ring(), None, calls=5, lead_calls=3)
+    assert visit.enqueue().seconds() == pytest.approx(2e-6)  # 10 µs over 5 calls; lead calls are not timed
+
+
+def test_a_flushed_visit_overwrites_the_cache_before_its_only_call(device: CpuDevice) -> None:
+    visits, _ = device.prepare([GEMM], Timing(l2="flush"))
+    visit = visits[GEMM]
+    assert isinstance(visit, CpuVisit)
+    assert (visit.calls, visit.lead_calls) == (1, 0)
+    assert visit._flush is not None
+    assert visit._flush.numel() == 3 * device.info.l2_bytes
+    visit._flush.fill_(1)
+    visit.enqueue()
+    assert not visit._flush.any()
+    device.close()
+
+
+def test_a_soak_works_for_its_least_time(monkeypatch: pytest.MonkeyPatch, device: CpuDevice) -> None:
+    now = iter([10, 11, 12, 13, 14, 10, 10])
+    monkeypatch.setattr(device, "clock", lambda: float(next(now)))
+    made: list[Gemm] = []
+    monkeypatch.setattr(bmm, "call", lambda gemm, operands: made.append(gemm))
+    device.soak(CpuVisit(GEMM, ring(), None, calls=1, lead_calls=0), Timing(soak_min_s=4.0), since=10.0)
+    assert len(made) == 4  # at 10, 11, 12 and 13
+    device.soak(CpuVisit(GEMM, ring(), None, calls=1, lead_calls=0), Timing(soak_min_s=4.0), since=6.0)
+    assert len(made) == 4  # what came before was load enough
+
+
+def test_its_window_tells_nothing(device: CpuDevice) -> None:
+    with device.window() as window:
+        pass
+    assert (window.telemetry.power_mean_w, window.telemetry.throttled) == (None, False)

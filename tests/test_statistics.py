@@ -1,0 +1,201 @@
+"""Comparison of Candidates: known truths, hand-worked values, and the error rate that the docs promise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from tasks.statistics import MIN_ROUNDS, compare, t_quantile, trimmed
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.05, 1e-3, 4e-5, 1e-7])
+@pytest.mark.parametrize("df", [1, 2, 3, 5, 6, 17, 36, 100, 999])
+def test_t_quantile_agrees_with_scipy(alpha: float, df: int) -> None:
+    assert t_quantile(alpha, df) == pytest.approx(stats.t.isf(alpha / 2, df), rel=1e-5)
+
+
+def test_t_quantile_goes_over_into_the_normal_one() -> None:
+    assert t_quantile(0.05, 5000) == pytest.approx(1.96, abs=2e-3)
+
+
+def test_trimmed_mean_by_hand() -> None:
+    # ten values: two are cut at either end, six remain: (3+4+5+6+7+8)/6
+    location = trimmed(np.array([[1.0, 2, 3, 4, 5, 6, 7, 8, 9, 1000]]).T)
+    assert location.mean[0] == pytest.approx(5.5)
+    assert location.df[0] == 5
+    # winsorized: 3,3,3,4,5,6,7,8,8,8; squares about 5.5: 2*3*6.25 + 2*(2.25+0.25) = 42.5; Yuen: sqrt(42.5/(6*5))
+    assert location.error[0] == pytest.approx(math.sqrt(42.5 / 30))
+
+
+def test_trimmed_mean_agrees_with_scipy() -> None:
+    values = np.random.default_rng(1).normal(size=(23, 7))
+    assert trimmed(values).mean == pytest.approx(stats.trim_mean(values, 0.2, axis=0))
+
+
+def test_yuens_interval_agrees_with_scipys_trimmed_test() -> None:
+    sample = np.random.default_rng(2).normal(0.3, 1.0, size=25)
+    location = trimmed(sample[:, None])
+    # scipy has Yuen's test for two independent samples: against a constant one the standard error is this one's
+    cut, kept = 5, 15
+    winsorized = stats.mstats.winsorize(sample, limits=(0.2, 0.2)).data
+    assert location.error[0] == pytest.approx(math.sqrt(winsorized.var(ddof=1) * 24 / (kept * (kept - 1))))
+    assert location.df[0] == len(sample) - 2 * cut - 1
+
+
+def test_missing_rounds_do_not_count() -> None:
+    values = np.array([[1.0, 5.0], [2.0, np.nan], [3.0, 7.0], [4.0, np.nan], [5.0, 6.0]])
+    location = trimmed(values)
+    assert location.mean.tolist() == pytest.approx([3.0, 6.0])
+    assert np.isinf(location.error[1])  # three rounds: fewer than MIN_ROUNDS
+    assert math.isnan(trimmed(np.full((3, 1), np.nan)).mean[0])
+
+
+def rounds(true: list[float], count: int, noise: float, seed: int, drift: float = 0.0) -> np.ndarray:
+    """Log costs: the truth, a random walk that all Candidates of a round share, and noise of each visit."""
+    random = np.random.default_rng(seed)
+    shared = np.cumsum(random.normal(size=(count, 1)) * drift, axis=0)
+    return np.asarray(np.log(true) + shared + random.normal(size=(count, len(true))) * noise)
+
+
+def test_drift_that_all_share_cancels_to_the_last_digit() -> None:
+    still = compare(rounds([1.0, 1.1, 1.02], 15, 0.01, 3), 0.5, 0.95)
+    drifting = compare(rounds([1.0, 1.1, 1.02], 15, 0.01, 3) + np.linspace(0, 2, 15)[:, None], 0.5, 0.95)
+    assert drifting.effect == pytest.approx(still.effect)
+    for i, j in ((0, 1), (1, 2), (0, 2)):
+        assert drifting.difference(i, j) == pytest.approx(still.difference(i, j))
+
+
+def test_groups_and_order_of_a_known_truth() -> None:
+    true = [2.3, 1.0, 1.001, 1.03, 1.031]
+    comparison = compare(rounds(true, 30, 0.003, 4, drift=0.05), 0.5, 0.95)
+    assert comparison.groups == [3, 1, 1, 2, 2]
+    assert set(comparison.order[:2]) == {1, 2}
+    assert comparison.order[-1] == 0
+    estimate, half = comparison.difference(3, 1)
+    assert abs(estimate - math.log(1.03)) <= half < 0.01
+    assert comparison.tied(1, 2)
+    assert not comparison.tied(1, 3)
+
+
+def test_an_effect_below_the_floor_ties_even_when_its_interval_excludes_zero() -> None:
+    log_cost = rounds([1.0, 1.002], 60, 1e-4, 5)
+    estimate, half = compare(log_cost, 0.5, 0.95).difference(1, 0)
+    assert half < estimate
+    assert compare(log_cost, 0.5, 0.95).groups == [1, 1]
+    assert compare(log_cost, 0.1, 0.95).groups == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "count", "heavy"), [(2, 20, False), (25, 10, False), (25, 15, True), (50, 20, False)]
+)
+def test_equal_candidates_are_falsely_separated_in_at_most_one_family_of_twenty(
+    candidates: int, count: int, heavy: bool
+) -> None:
+    random = np.random.default_rng(6)
+    families, separated = 400, 0
+    for _ in range(families):
+        shape = (count, candidates)
+        noise = random.standard_t(2, size=shape) * 0.01 if heavy else random.normal(size=shape) * 0.02
+        drift = np.cumsum(random.normal(size=(count, 1)) * 0.1, axis=0)
+        separated += max(group or 0 for group in compare(noise + drift, 0.5, 0.95).groups) > 1
+    # 5% of 400 is 20; more than 29 would come up by chance in 2 of 100 such tests if the rate were just 5%
+    assert separated <= 29
+
+
+def test_unequal_candidates_of_a_noisy_family_are_told_apart_given_rounds_enough() -> None:
+    true = [1.0, 1.01, 1.02, 1.03]
+    assert compare(rounds(true, 10, 0.06, 7), 0.5, 0.95).groups == [1, 1, 1, 1]
+    assert compare(rounds(true, 900, 0.02, 7), 0.5, 0.95).groups == [1, 2, 3, 4]
+
+
+def test_a_few_hiccups_move_nothing_where_a_mean_would_be_lost() -> None:
+    log_cost = rounds([1.0, 1.02, 1.04], 20, 0.002, 8)
+    log_cost[3, 0] += 3.0  # twenty times as slow, twice
+    log_cost[11, 0] += 3.0
+    comparison = compare(log_cost, 0.5, 0.95)
+    assert comparison.order == [0, 1, 2]
+    assert comparison.groups == [1, 2, 3]
+
+
+def test_a_candidate_that_left_early_is_compared_on_the_same_footing() -> None:
+    log_cost = rounds([1.0, 1.01, 1.5], 40, 0.001, 9, drift=0.2)
+    log_cost[10:, 2] = np.nan
+    comparison = compare(log_cost, 0.5, 0.95)
+    estimate, half = comparison.difference(2, 0)
+    assert estimate == pytest.approx(math.log(1.5), abs=0.005)
+    assert half < 0.01
+    assert comparison.groups == [1, 2, 3]
+
+
+def test_those_that_stay_are_compared_by_the_rounds_without_the_ones_that_left() -> None:
+    random = np.random.default_rng(12)
+    log_cost = np.log([1.0, 1.01, 2.5]) + random.normal(size=(30, 3)) * 0.001
+    log_cost[:10] += random.normal(size=(10, 3)) * 0.2  # the slow one disturbs its neighbours
+    log_cost[10:, 2] = np.nan
+    comparison = compare(log_cost, 0.5, 0.95)
+    estimate, half = comparison.difference(1, 0)
+    assert estimate == pytest.approx(math.log(1.01), abs=0.002)
+    assert half < 0.004
+    assert comparison.resolved
+    few = compare(log_cost[:15], 0.5, 0.95)  # five rounds without it: too few to go by
+    assert few.difference(1, 0)[1] > 0.05
+    assert not few.resolved
+
+
+def test_pairs_that_left_need_not_be_resolved() -> None:
+    log_cost = rounds([1.0, 1.05, 3.0, 3.01], 40, 0.002, 13)
+    log_cost[:10, 2:] += np.random.default_rng(13).normal(size=(10, 2)) * 0.1
+    log_cost[10:, 2:] = np.nan
+    comparison = compare(log_cost, 0.5, 0.95)
+    assert comparison.resolved
+    assert comparison.groups == [1, 2, 3, 3]
+
+
+def test_one_round_orders_by_the_figure_and_ties_by_the_floor_alone() -> None:
+    comparison = compare(np.log([[1.0, 1.002, 1.3]]), 0.5, 0.95)
+    assert comparison.order == [0, 1, 2]
+    assert comparison.groups == [1, 1, 2]
+    assert math.isinf(comparison.difference(2, 0)[1])
+    assert not comparison.resolved
+
+
+def test_what_was_never_measured_has_no_group() -> None:
+    log_cost = rounds([1.0, 1.2, 1.3], 12, 0.001, 10)
+    log_cost[:, 1] = np.nan
+    comparison = compare(log_cost, 0.5, 0.95)
+    assert comparison.groups == [1, None, 2]
+    assert comparison.order == [0, 2]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (4, 3)])
+def test_a_family_without_a_sample_has_nothing_to_say(shape: tuple[int, int]) -> None:
+    comparison = compare(np.full(shape, np.nan), 0.5, 0.95)
+    assert comparison.order == []
+    assert comparison.groups == [None, None, None]
+
+
+def test_resolved_means_every_pair_is_apart_or_known_to_be_close() -> None:
+    assert compare(rounds([1.0, 1.2], 20, 0.001, 11), 0.5, 0.95).resolved
+    assert compare(rounds([1.0, 1.0], 40, 0.001, 11), 0.5, 0.95).resolved
+    assert not compare(rounds([1.0, 1.0], 12, 0.02, 11), 0.5, 0.95).resolved  # close, but not known to be
+    assert not compare(rounds([1.0, 1.01], 12, 0.02, 11), 0.5, 0.95).resolved
+
+
+@given(
+    arrays(np.float64, (MIN_ROUNDS + 3, 5), elements=st.floats(-20, 20, width=16)),
+    arrays(np.float64, (MIN_ROUNDS + 3, 1), elements=st.floats(-20, 20, width=16)),
+    st.permutations(range(5)),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_labels_and_the_drift_change_nothing(costs: np.ndarray, drift: np.ndarray, order: list[int]) -> None:
+    plain = compare(costs, 0.5, 0.95)
+    moved = compare((costs + drift)[:, order], 0.5, 0.95)
+    assert moved.effect == pytest.approx(plain.effect[order], abs=1e-9)
+    half = plain.against(order[0])[1][order]
+    assert moved.against(0)[1] == pytest.approx(half, abs=1e-6, rel=1e-6)
+    assert all((plain.groups[i] or 0) >= 1 for i in plain.order)
+    assert plain.groups[plain.order[0]] == 1
