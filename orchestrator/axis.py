@@ -1,0 +1,170 @@
+"""An axis of the search space: one number, a list, or a range that includes both of its ends.
+
+The choice of d_ff may also follow h: ``{ratio: 8/3, distance: 100, step: 4}`` is the seed's neighbourhood of 8/3·h.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from orchestrator.errors import InvalidValueError, describe, unknown
+
+Axis = int | list[int] | dict[str, int]
+"""Values of h, tp, batch or seq as a configuration writes them."""
+DffChoice = int | list[int] | dict[str, int | float | str]
+"""Values of d_ff as a configuration writes them: an Axis, or a ratio to h with a distance and a step."""
+
+MAX_DIMENSION = 2**31 - 1
+"""BLAS libraries count matrix dimensions in 32-bit integers."""
+MAX_VALUES = 1_000_000
+"""More values than this on one axis are a slip, not a plan."""
+RANGE_KEYS = ("start", "stop", "step")
+RATIO_KEYS = ("ratio", "distance", "step")
+MAX_RATIO = 1000
+
+
+def expand(axis: object) -> tuple[int, ...]:
+    """Return the values of an Axis in the order written, each once.
+
+    A range counts from ``start`` by ``step`` (default 1) and includes ``stop`` when the steps reach it.
+    Raises InvalidValueError for anything that is not a usable Axis.
+
+    >>> expand({"start": 4096, "stop": 8192, "step": 1024})
+    (4096, 5120, 6144, 7168, 8192)
+    >>> expand([2, 1, 2]), expand(8)
+    ((2, 1), (8,))
+    """
+    return tuple(dict.fromkeys(_values(axis)))
+
+
+def count(axis: object) -> int:
+    """Return how many values an Axis has, without building a range."""
+    values = _values(axis)
+    return len(values) if isinstance(values, range) else len(set(values))
+
+
+def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
+    """Return the d_ff values for one h, and the baseline among them (None where no ratio is given).
+
+    With a ratio: the baseline is ``floor(ratio * h)`` exactly; around it every ``baseline + d`` for d from -distance
+    to +distance in steps, both ends included, rounded down to a multiple of ``step`` as the seed's script does.
+    Values below 1 are left out. The result is in increasing order.
+
+    >>> d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
+    ((10912, 10916, 10920, 10922, 10924, 10928), 10922)
+    """
+    if not _is_ratio(spec):
+        return tuple(sorted(expand(spec))), None
+    ratio, distance, step = _ratio_parts(spec)
+    baseline = math.floor(ratio * h)
+    if baseline < 1:
+        raise InvalidValueError(f"ratio {ratio} of h={h} is less than 1")
+    around = (baseline + offset for offset in range(-distance, distance + 1, step))
+    values = {value - value % step for value in around} | {baseline}
+    return tuple(sorted(value for value in values if value >= 1)), baseline
+
+
+def seed_d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
+    """Return what swiglu-maf-bench visits: the upper end is left out and each value rounded down to a multiple of 4.
+
+    A choice without a ratio is the same as for ``d_ff_values``.
+
+    >>> seed_d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
+    ((10912, 10916, 10920, 10922, 10924), 10922)
+    """
+    if not _is_ratio(spec):
+        return d_ff_values(spec, h)
+    ratio, distance, step = _ratio_parts(spec)
+    baseline = math.floor(ratio * h)
+    around = (baseline + offset for offset in range(-distance, distance, step))
+    values = {value - value % 4 for value in around} | {baseline}
+    return tuple(sorted(value for value in values if value >= 1)), baseline
+
+
+def d_ff_count(spec: object) -> int:
+    """Return the largest number of d_ff values that one h can have."""
+    if not _is_ratio(spec):
+        return count(spec)
+    _, distance, step = _ratio_parts(spec)
+    return len(range(-distance, distance + 1, step)) + 1
+
+
+def _values(axis: object) -> Sequence[int]:
+    if isinstance(axis, Mapping):
+        return _range(axis)
+    if not isinstance(axis, (list, tuple)):
+        return (_dimension("", axis),)
+    if not axis:
+        raise InvalidValueError("an empty list; give at least one value")
+    if len(axis) > MAX_VALUES:
+        raise InvalidValueError(f"{len(axis)} values; at most {MAX_VALUES} fit on one axis")
+    return [_dimension("", value) for value in axis]
+
+
+def _range(axis: Mapping[object, object]) -> range:
+    _check_keys(axis, RANGE_KEYS, required=RANGE_KEYS[:2])
+    start, stop, step = (_dimension(f"{key}: ", axis.get(key, 1)) for key in RANGE_KEYS)
+    if start > stop:
+        raise InvalidValueError(f"start <= stop must hold, but got start={start}, stop={stop}")
+    return _bounded(range(start, stop + 1, step))
+
+
+def _ratio_parts(spec: object) -> tuple[Fraction, int, int]:
+    assert isinstance(spec, Mapping)
+    _check_keys(spec, RATIO_KEYS, required=RATIO_KEYS)
+    distance = whole("distance: ", spec["distance"], low=0, high=MAX_DIMENSION)
+    step = _dimension("step: ", spec["step"])
+    _bounded(range(-distance, distance + 1, step))
+    return _ratio(spec["ratio"]), distance, step
+
+
+def _ratio(value: object) -> Fraction:
+    """Read ``8/3`` or a decimal number exactly, as it is written."""
+    text = str(value).replace(" ", "")
+    # no exponents: Fraction("1e999999999") would compute for ever
+    if isinstance(value, bool) or not re.fullmatch(r"[-+]?(\d{1,9}(/\d{1,9})?|\d{0,9}\.\d{1,18})", text):
+        raise InvalidValueError(f"ratio: {describe(value)} is no number; write a fraction such as 8/3, or 2.6667")
+    try:
+        ratio = Fraction(text)
+    except ZeroDivisionError:
+        raise InvalidValueError(f"ratio: {describe(value)} divides by zero") from None
+    if not 0 < ratio <= MAX_RATIO:
+        raise InvalidValueError(f"ratio: 0 < ratio <= {MAX_RATIO} must hold, but got {value}")
+    return ratio
+
+
+def _is_ratio(spec: object) -> bool:
+    return isinstance(spec, Mapping) and not {"start", "stop"} & set(spec) and bool({"ratio", "distance"} & set(spec))
+
+
+def _check_keys(mapping: Mapping[object, object], known: Sequence[str], required: Sequence[str]) -> None:
+    for key in mapping:
+        if key not in known:
+            raise InvalidValueError(unknown("part", str(key), known))
+    missing = [key for key in required if key not in mapping]
+    if missing:
+        raise InvalidValueError(f"{{{', '.join(known)}}} lacks {' and '.join(missing)}")
+
+
+def _bounded(values: range) -> range:
+    size = (values.stop - values.start - 1) // values.step + 1
+    if size > MAX_VALUES:
+        raise InvalidValueError(f"{size} values; at most {MAX_VALUES} fit on one axis: use a larger step")
+    return values
+
+
+def _dimension(where: str, value: object) -> int:
+    return whole(where, value, low=1, high=MAX_DIMENSION)
+
+
+def whole(where: str, value: object, *, low: int | None = None, high: int | None = None) -> int:
+    """Return ``value`` if it is a whole number within its bounds, else raise; ``where`` opens the message."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        hint = f"; write {int(value)}" if isinstance(value, float) and value.is_integer() else ""
+        raise InvalidValueError(f"{where}{describe(value)} is not a whole number{hint}")
+    if low is not None and value < low:
+        raise InvalidValueError(f"{where}{describe(value)} is too small; it must be >= {low}")
+    if high is not None and value > high:
+        raise InvalidValueError(f"{where}{describe(value)} is too large; it must be <= {high}")
+    return value

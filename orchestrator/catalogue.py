@@ -1,0 +1,99 @@
+"""The GPU catalogue: published facts of each model with their source, and which device is which model."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from orchestrator.errors import InvalidValueError, unknown
+
+WHOLE_DEVICE = 0.7
+"""A device with less than this share of the model's memory is a slice of it (MIG, a partition), not the model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuSpec:
+    """Published facts of one GPU model; None where a fact is unknown or has not been verified.
+
+    names: regular expressions for the whole name that a device gives itself. sm_count: streaming multiprocessors
+    or compute units. peak_tflops: dense peak per dtype, in TFLOP/s; a dtype is None where there is no such figure.
+    llc_mb: last-level cache behind L2. best_bf16_tflops: highest bf16 rate published by a search over shapes.
+    """
+
+    key: str
+    family: str
+    names: tuple[str, ...]
+    vendor: str
+    sm_count: int
+    memory_gb: float
+    bandwidth_gb_s: float
+    l2_mb: float | None
+    llc_mb: float | None
+    boost_mhz: float | None
+    power_w: float | None
+    peak_tflops: Mapping[str, float | None]
+    best_bf16_tflops: float | None
+    sources: tuple[str, ...]
+
+    def is_name(self, name: str) -> bool:
+        """Return whether a device that calls itself ``name`` is this model."""
+        return any(re.fullmatch(pattern, name.strip(), re.IGNORECASE) for pattern in self.names)
+
+
+@cache
+def load() -> Mapping[str, GpuSpec]:
+    """Return the catalogue by key, ordered by key."""
+    entries = sorted(files("conf").joinpath("gpu").iterdir(), key=lambda entry: entry.name)
+    specs = (_spec(entry.name[:-5], entry.read_text("utf-8")) for entry in entries if entry.name.endswith(".yaml"))
+    return MappingProxyType({spec.key: spec for spec in specs})
+
+
+def match(name: str, memory_bytes: int | None = None) -> GpuSpec | None:
+    """Return the model of a device from its own name and, where known, its memory; None for an unknown or a slice.
+
+    >>> match("NVIDIA H200").key
+    'h200'
+    """
+    found = [spec for spec in load().values() if spec.is_name(name)]
+    if memory_bytes is not None:
+        found = [spec for spec in found if memory_bytes / 1e9 >= WHOLE_DEVICE * spec.memory_gb]
+        found.sort(key=lambda spec: abs(memory_bytes / 1e9 - spec.memory_gb))
+    return found[0] if found else None
+
+
+def names() -> tuple[str, ...]:
+    """Return all that ``cluster.gpu`` may name: families first, then keys."""
+    families = dict.fromkeys(spec.family for spec in load().values())
+    return tuple(dict.fromkeys((*families, *load())))
+
+
+def family_or_key(text: str) -> tuple[GpuSpec, ...]:
+    """Return the models that ``text`` names: one for a key, all of a family; else InvalidValueError."""
+    if text in load():
+        return (load()[text],)
+    family = tuple(spec for spec in load().values() if spec.family == text)
+    if not family:
+        raise InvalidValueError(unknown("GPU", text, names()))
+    return family
+
+
+def slug(name: str) -> str:
+    """Return a device's name as a directory name.
+
+    >>> slug("NVIDIA H100 80GB HBM3")
+    'nvidia-h100-80gb-hbm3'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
+
+
+def _spec(key: str, text: str) -> GpuSpec:
+    # libyaml's loader, where PyYAML has it, is five times faster
+    facts: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    facts["names"], facts["sources"] = tuple(facts["names"]), tuple(facts["sources"])
+    facts["peak_tflops"] = MappingProxyType(facts["peak_tflops"])
+    return GpuSpec(key=key, **facts)

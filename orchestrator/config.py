@@ -1,0 +1,307 @@
+"""Composes a configuration: base, the sweep's file, arguments. The only module that touches OmegaConf."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
+from orchestrator.rules import Rule
+from orchestrator.schema import SECTIONS, Config, cross_checks, schema_keys
+
+BASE = "base"
+_AMBIGUOUS = re.compile(r"[-+]?(0\d[\d_]*|\d[\d_]*(:[0-5]?\d)+)")  # octal and base-60 numbers of YAML 1.1
+
+_PART = Rule(type_text="a number")  # a part of an axis, such as space.h.step; the axis as a whole is checked later
+
+
+def compose(conf: str, overrides: Sequence[str] = ()) -> Config:
+    """Return the configuration of one sweep, or raise ConfigError with everything that is wrong.
+
+    conf: the name of a ready-made sweep, or the path of a YAML file. overrides: ``key=value`` arguments.
+    """
+    draft = _Draft()
+    draft.read_file(_ready_made(BASE), f"conf/{BASE}.yaml")
+    draft.read_conf(conf)
+    for token in overrides:
+        draft.read_argument(token)
+    values = draft.checked()
+    if draft.problems:
+        raise ConfigError(draft.problems)
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _nested(values)))
+    return dataclasses.replace(cast(Config, config), conf_name=Path(conf).stem, overrides=tuple(overrides))
+
+
+def conf_names() -> list[str]:
+    """Return the names of the ready-made sweeps."""
+    entries = (entry.name for entry in files("conf").iterdir())
+    return sorted(name[:-5] for name in entries if name.endswith(".yaml") and name != f"{BASE}.yaml")
+
+
+def keys() -> list[tuple[str, str, str, str]]:
+    """Return (dotted key, what it takes, default, help) for every key, in the schema's order."""
+    draft = _Draft()
+    draft.read_file(_ready_made(BASE), f"conf/{BASE}.yaml")
+    return [
+        (key.name, key.rule.takes(), _flow(draft.values.get(key.name, key.default)), key.help)
+        for key in schema_keys().values()
+    ]
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Return the resolved sections as plain values; ``conf_name`` and ``overrides`` are not among them."""
+    return {section: dataclasses.asdict(getattr(config, section)) for section in SECTIONS}
+
+
+def to_yaml(config: Config) -> str:
+    """Return the resolved configuration as YAML that ``conf=FILE`` reads back."""
+    return OmegaConf.to_yaml(OmegaConf.create(to_dict(config)))
+
+
+class _Draft:
+    """Values collected layer by layer, each with the origin that set it last, and the problems met on the way."""
+
+    def __init__(self) -> None:
+        self.keys = schema_keys()
+        self.values: dict[str, object] = {}
+        self.origins: dict[str, str] = {}
+        self.problems: list[Problem] = []
+
+    def read_conf(self, conf: str) -> None:
+        """Add a ready-made sweep or a user's file."""
+        if "/" in conf or "\\" in conf or conf.endswith((".yaml", ".yml")):
+            self.read_file(Path(conf), conf)
+        elif conf in conf_names():
+            self.read_file(_ready_made(conf), f"conf/{conf}.yaml")
+        else:
+            hint = " (a file of your own: give its path, ending in .yaml)"
+            self._report(f"argument 'conf={shorten(conf)}'", unknown("sweep", conf, conf_names()) + hint)
+
+    def read_file(self, path: Path, origin: str) -> None:
+        """Add a YAML file."""
+        try:
+            text = path.read_text("utf-8")
+            self._add_tree(origin, _parse_file(text))
+        except FileNotFoundError:
+            self._report(origin, f"there is no such file; the ready-made sweeps are: {', '.join(conf_names())}")
+        except OSError as error:
+            self._report(origin, f"cannot be read: {error.strerror}")
+        except UnicodeError:
+            self._report(origin, "cannot be read: it is not a UTF-8 text")
+        except ValueError:
+            self._report(origin, "cannot be read: no file can have this name")
+        except InvalidValueError as error:
+            self._report(origin, str(error))
+
+    def read_argument(self, token: str) -> None:
+        """Add one ``key=value`` argument."""
+        origin = f"argument '{shorten(token)}'"
+        name, equals, text = (part.strip() for part in token.partition("="))
+        if not equals:
+            hint = f"; did you mean conf={name}?" if name in conf_names() else ""
+            self._report(origin, f"is not of the form key=value{hint}")
+        elif not name:
+            self._report(origin, "has no key before '='; write key=value, such as space.h=4096")
+        else:
+            self._add_argument(origin, name, text)
+
+    def checked(self) -> dict[str, Any]:
+        """Return the values that their rules accept, and record a problem for each of the others."""
+        tree = OmegaConf.create(_nested(self.values))  # so that one key can interpolate another
+        good: dict[str, Any] = {}
+        for name in self.values:
+            try:
+                good[name] = self.keys[name].rule.check(_resolved(tree, name))
+            except InvalidValueError as error:
+                self._report(self.origins[name], f"{name}: {error}")
+        for names, message in cross_checks(good):
+            self._report(self._origin_of(names), message)
+        return good
+
+    def _add_argument(self, origin: str, name: str, text: str) -> None:
+        try:
+            if name in SECTIONS:
+                self._add_tree(origin, {name: _parse_value(text)})
+                return
+            rule = self._rule(name)
+            self._assign(origin, name, None if rule is None else _parse_argument(rule, text))
+        except InvalidValueError as error:
+            self._report(origin, f"{name}: {error}")
+
+    def _add_tree(self, origin: str, tree: Mapping[Any, Any], prefix: str = "") -> None:
+        for part, value in tree.items():
+            name = f"{prefix}{part}"
+            if name not in SECTIONS:
+                self._assign(origin, name, value)
+            elif isinstance(value, Mapping):
+                self._add_tree(origin, value, f"{name}.")
+            elif value is not None:  # a section whose lines are all comments is empty
+                children = ", ".join(key for key in self.keys if key.startswith(f"{name}."))
+                self._report(origin, f"{name}: {describe(value)} is no mapping; the section has {children}")
+
+    def _assign(self, origin: str, name: str, value: object) -> None:
+        if name in self.keys:
+            self.values[name] = value
+        elif self._rule(name) is not None:
+            self._assign_part(origin, name, value)
+            name = name.rpartition(".")[0]
+        else:
+            self._report(origin, self._unknown_key(name))
+            return
+        self.origins[name] = origin
+
+    def _assign_part(self, origin: str, name: str, value: object) -> None:
+        parent, _, part = name.rpartition(".")
+        current = self.values.get(parent)
+        if isinstance(current, Mapping):
+            self.values[parent] = {**current, part: value}
+        else:
+            message = f"{name}: {parent} is {_flow(current)}, which has no {part}; give {parent} as a whole"
+            self._report(origin, message)
+
+    def _rule(self, name: str) -> Rule | None:
+        """Return the rule of a key, or of the key that ``name`` is a part of."""
+        if name in self.keys:
+            return self.keys[name].rule
+        parent, _, part = name.rpartition(".")
+        key = self.keys.get(parent)
+        return _PART if key is not None and part in key.rule.parts else None
+
+    def _unknown_key(self, name: str) -> str:
+        if name == "conf":
+            return "conf is given once and not in a file"
+        last = name.rpartition(".")[2]
+        same = [key for key in self.keys if key.rpartition(".")[2] == last]
+        by_last = {key.rpartition(".")[2]: key for key in self.keys}
+        close = same or nearest(name, self.keys) or [by_last[match] for match in nearest(last, by_last)]
+        hint = f"did you mean {' or '.join(close)}?" if close else f"the sections are {', '.join(SECTIONS)}"
+        return f"unknown key '{shorten(name)}'; {hint}"
+
+    def _origin_of(self, names: Sequence[str]) -> str:
+        found = dict.fromkeys(self.origins[name] for name in names if name in self.origins)
+        own = [origin for origin in found if origin != f"conf/{BASE}.yaml"]
+        return " and ".join(own or found)
+
+    def _report(self, origin: str, message: str) -> None:
+        self.problems.append(Problem(origin=origin, message=message))
+
+
+def _ready_made(name: str) -> Path:
+    return Path(str(files("conf").joinpath(f"{name}.yaml")))
+
+
+def _parse_file(text: str) -> Mapping[Any, Any]:
+    """Parse the text of a file, whose top must be a mapping (or empty)."""
+    node = _checked_node(text, lambda mark: f"line {mark.line + 1}, column {mark.column + 1}: ")
+    if node is not None and not isinstance(node, yaml.MappingNode):
+        raise InvalidValueError("is not a mapping of sections, such as 'space:', to their keys")
+    return cast(Mapping[Any, Any], _plain(lambda: OmegaConf.create(text)))
+
+
+def _parse_argument(rule: Rule, text: str) -> object:
+    """Parse the text of an argument as its rule wants it: verbatim, a comma list, or YAML as OmegaConf reads it."""
+    if rule.verbatim:
+        value = None if rule.optional and text in ("null", "~") else _unquoted(text)
+        return _plain_value(lambda: OmegaConf.create({"value": value}))
+    if not text:
+        raise InvalidValueError(f"no value after '='; give {rule.type_text}")
+    if rule.listed and "," in text and text[0] not in "[{":
+        text = f"[{text}]"
+    return _parse_value(text)
+
+
+def _parse_value(text: str) -> object:
+    _checked_node(text, lambda _: f"'{shorten(text)}' is not valid YAML: ")
+    return _plain_value(lambda: OmegaConf.from_dotlist([f"value={text}"]))
+
+
+def _plain_value(build: Callable[[], DictConfig]) -> object:
+    return cast(dict[str, object], _plain(build))["value"]
+
+
+def _checked_node(text: str, place: Callable[[yaml.Mark], str]) -> yaml.Node | None:
+    """Return the YAML tree of a text, refusing numbers that YAML 1.1 reads in another base than they seem to have.
+
+    place: how a message about a mark in the text begins.
+    """
+    try:
+        node = cast(yaml.Node | None, yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        reason = str(error.problem).replace("'<stream end>'", "the end")
+        raise InvalidValueError(f"{place(error.problem_mark)}{reason}") from None
+    except yaml.YAMLError as error:
+        raise InvalidValueError(f"is not valid YAML: {shorten(str(error))}") from None
+    except RecursionError:
+        raise InvalidValueError("is nested too deeply") from None
+    for scalar in _plain_scalars(node):
+        if _AMBIGUOUS.fullmatch(scalar.value):
+            message = f"'{scalar.value}' is an octal or base-60 number to YAML; write a plain decimal number"
+            raise InvalidValueError(f"line {scalar.start_mark.line + 1}: {message}")
+    return node
+
+
+def _plain_scalars(root: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
+    """Yield the unquoted scalars; a node that an alias repeats is visited once."""
+    seen: set[int] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode) and node.style is None:
+            yield node
+        elif isinstance(node, yaml.SequenceNode):
+            pending += node.value
+        elif isinstance(node, yaml.MappingNode):
+            pending += [value for _, value in node.value]
+
+
+def _plain(build: Callable[[], object]) -> object:
+    """Return what OmegaConf builds as plain containers, its errors as ours; interpolations stay as they are."""
+    try:
+        return OmegaConf.to_container(build())
+    except yaml.MarkedYAMLError as error:
+        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InvalidValueError(f"{where}{error.problem or error.context}") from None
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:  # ValueError: ``!!int x``, 5000 digits
+        raise InvalidValueError(shorten(str(error).splitlines()[0])) from None
+    except RecursionError:
+        raise InvalidValueError("is nested too deeply") from None
+
+
+def _unquoted(text: str) -> str:
+    quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"" and text[0] not in text[1:-1]
+    return text[1:-1] if quoted else text
+
+
+def _resolved(tree: DictConfig, name: str) -> object:
+    """Return the value of a key with its interpolations (``${...}``) filled in."""
+    try:
+        value = OmegaConf.select(tree, name, throw_on_resolution_failure=True)
+        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+    except OmegaConfBaseException as error:
+        raise InvalidValueError(str(error).splitlines()[0]) from None
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    sections: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
+    return sections
+
+
+def _flow(value: object) -> str:
+    """Write a value as an argument would give it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    return "null" if value is None else str(value) or "''"

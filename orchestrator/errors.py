@@ -1,0 +1,89 @@
+"""What can go wrong for a user, under one root: the text is complete, a traceback is never needed to act on it."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+class OrchestratorError(Exception):
+    """Root of the errors that a user can act on; ``str(error)`` is the whole message."""
+
+    exit_code = 2
+
+
+class InvalidValueError(OrchestratorError):
+    """A value that cannot be used: the message says why and what is right, without naming where it came from."""
+
+
+class ClusterError(OrchestratorError):
+    """The cluster cannot be reached, or has no device that the request can run on."""
+
+
+class StoreError(OrchestratorError):
+    """A run directory that cannot be read or written."""
+
+
+class SpaceError(OrchestratorError):
+    """A search space in which nothing is left to measure."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing wrong with the configuration: ``origin`` is a file (``conf/a100.yaml``) or an argument."""
+
+    origin: str
+    message: str
+
+    def __str__(self) -> str:
+        """Return the line that a user reads."""
+        return f"{self.origin}: {self.message}"
+
+
+class ConfigError(OrchestratorError):
+    """Everything that is wrong with a configuration, one line each: first what cannot be read, then wrong values."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        """Keep ``problems``; the text lists them all."""
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def nearest(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
+    """Return up to ``limit`` of ``names`` that look like ``name``, best first.
+
+    >>> nearest("mlp_dwn", ["mlp", "mlp_down", "seed_bmm"], limit=1)
+    ['mlp_down']
+    """
+    folded = {other.lower(): other for other in names}
+    return [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=limit, cutoff=0.6)]
+
+
+def unknown(what: str, name: str, names: Iterable[str]) -> str:
+    """Say that ``name`` is no known ``what``, with the nearest names and all the names that there are."""
+    known = list(names)
+    close = nearest(name, known)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"unknown {what} '{name}'; {hint}there are: {', '.join(known)}"
+
+
+def describe(value: object) -> str:
+    """Name a value the way YAML writes it, with its type where that is what went wrong.
+
+    >>> describe(True), describe(2.5), describe(None), describe("x")
+    ('true (a boolean)', '2.5 (a decimal number)', 'nothing (null)', "'x'")
+    """
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return f"{str(value).lower()} (a boolean)"
+    if isinstance(value, float):
+        return f"{value!r} (a decimal number)"
+    if isinstance(value, int) and abs(value) > 10**20:
+        return f"a whole number of {len(hex(abs(value))) - 2} hexadecimal digits"
+    return shorten(str(value)) if isinstance(value, (int, list, dict)) else repr(shorten(str(value)))
+
+
+def shorten(text: str, limit: int = 80) -> str:
+    r"""Put a text on one line of bounded length: long ones are cut, what cannot be printed is written as ``\n``."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in cut)

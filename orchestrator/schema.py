@@ -1,0 +1,229 @@
+"""The configuration: which keys there are, what they mean, their defaults and what they take."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from orchestrator.axis import Axis, DffChoice, count, d_ff_count, d_ff_values, expand
+from orchestrator.errors import InvalidValueError, shorten
+from orchestrator.expression import Where
+from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Text
+from tasks.gemm import ELEMENT_BYTES
+from tasks.settings import L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
+
+
+def _role_names() -> Iterable[str]:
+    from orchestrator.roles import ROLES
+
+    return ROLES
+
+
+def _gpu_names() -> Iterable[str]:
+    from orchestrator.catalogue import names
+
+    return ("any", "auto", "cpu", *names())
+
+
+def _catalogue_names() -> Iterable[str]:
+    from orchestrator.catalogue import names
+
+    return names()
+
+
+def _conf_names() -> Iterable[str]:
+    from orchestrator.config import conf_names
+
+    return conf_names()
+
+
+def _directory_name(name: str) -> None:
+    if name in (".", "..") or any(letter in name for letter in '/\\:*?"<>|') or len(name) > 100:
+        raise InvalidValueError(f"'{shorten(name)}' cannot name a directory")
+
+
+def _constant(names: Iterable[str]) -> Callable[[], tuple[str, ...]]:
+    kept = tuple(names)
+    return lambda: kept
+
+
+def _meta(help_text: str, rule: Rule) -> dict[str, Any]:
+    return {"help": help_text, "rule": rule}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """What to measure: the product of these axes."""
+
+    roles: list[str] = field(metadata=_meta("roles to measure", Choices(what="role", names=_role_names)))
+    h: Axis = field(metadata=_meta("hidden sizes", AxisRule()))
+    tp: Axis = field(metadata=_meta("tensor-parallel sizes; what tp does not divide is skipped", AxisRule()))
+    batch: Axis = field(metadata=_meta("microbatch sizes", AxisRule()))
+    seq: Axis = field(metadata=_meta("sequence lengths (roles without a sequence ignore it)", AxisRule()))
+    dtype: list[str] = field(metadata=_meta("element types", Choices(what="dtype", names=_constant(ELEMENT_BYTES))))
+    d_ff: DffChoice = field(metadata=_meta("feed-forward sizes to choose from", DffRule()))
+    where: str = field(
+        default="",
+        metadata=_meta(
+            "keep only points for which this holds, e.g. d_ff % (64*tp) == 0",
+            Text(type_text="a condition", empty=True, validate=Where),
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where to measure."""
+
+    gpu: str = field(
+        default="auto",
+        metadata=_meta(
+            "GPU model to measure on; any, cpu, or auto (any GPU, else fallback)", Choice(what="GPU", names=_gpu_names)
+        ),
+    )
+    address: str | None = field(
+        default=None,
+        metadata=_meta("address of the Ray cluster; null: RAY_ADDRESS, else a local Ray", Text(optional=True)),
+    )
+    start_timeout_s: float = field(
+        default=60.0, metadata=_meta("seconds to wait for Ray and its workers", Number(above=0, high=86400))
+    )
+    max_gpus: int | None = field(
+        default=None, metadata=_meta("use at most this many GPUs; null: all", Integer(optional=True))
+    )
+    fallback: str | None = field(
+        default=None,
+        metadata=_meta(
+            "sweep to run when gpu is auto and there is none", Choice(optional=True, what="sweep", names=_conf_names)
+        ),
+    )
+    reference_gpu: str | None = field(
+        default=None,
+        metadata=_meta(
+            "GPU that plan estimates for when gpu is any or auto",
+            Choice(optional=True, what="GPU", names=_catalogue_names),
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Where the results go."""
+
+    dir: str = field(default="results", metadata=_meta("directory that holds the runs", Text(type_text="a directory")))
+    name: str | None = field(
+        default=None,
+        metadata=_meta(
+            "name of the run; null: the sweep's name and the time", Text(optional=True, validate=_directory_name)
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """What to print."""
+
+    top: int = field(default=5, metadata=_meta("candidates to print per family", Integer()))
+
+
+def _timing_metadata() -> dict[str, dict[str, Any]]:
+    seconds = Number(low=0, high=86400)
+    return {
+        "protocol": _meta("timing protocol", Choice(what="protocol", names=_constant(PROTOCOLS))),
+        "l2": _meta("what a visit finds in the L2 cache", Choice(what="L2 regime", names=_constant(L2_REGIMES))),
+        "power": _meta("power state to measure in", Choice(what="power regime", names=_constant(POWER_REGIMES))),
+        "min_rounds": _meta("rounds before a family may stop", Integer(high=100_000)),
+        "max_rounds": _meta("rounds after which a family stops", Integer(high=100_000)),
+        "max_seconds": _meta(
+            "measuring seconds beyond the least rounds after which a family stops", Number(above=0, high=86400)
+        ),
+        "tie_pct": _meta("difference in percent below which two candidates tie", Number(low=0, below=100)),
+        "race_pct": _meta("percent behind the best at which a candidate leaves the rounds", Number(low=0, high=1e6)),
+        "confidence": _meta("confidence of the intervals", Number(above=0, below=1)),
+        "lead_calls": _meta(
+            "untimed calls at the start of a visit; null: 1, or 0 before a single long call",
+            Integer(low=0, high=1000, optional=True),
+        ),
+        "visit_us": _meta("microseconds that the timed calls of a visit fill", Number(above=0, high=1e7)),
+        "soak_min_s": _meta("least seconds of load before the first family", seconds),
+        "soak_max_s": _meta("most seconds of load before the first family", seconds),
+        "seed": _meta("seed of the random orders and operands", Integer(low=0)),
+        "redo_throttled": _meta("times a throttled family is measured again", Integer(low=0, high=10)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A resolved configuration, with the sweep's name and the overrides that made it."""
+
+    space: Space
+    timing: Timing = field(default_factory=Timing)
+    cluster: Cluster = field(default_factory=Cluster)
+    run: Run = field(default_factory=Run)
+    rank: Rank = field(default_factory=Rank)
+    conf_name: str = ""
+    overrides: tuple[str, ...] = ()
+
+
+SECTIONS: Mapping[str, type] = MappingProxyType(
+    {"space": Space, "timing": Timing, "cluster": Cluster, "run": Run, "rank": Rank}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Key:
+    """One key of the configuration: its dotted name, its rule, one line of help and its default (None for none)."""
+
+    name: str
+    rule: Rule
+    help: str
+    default: object
+
+
+def schema_keys() -> dict[str, Key]:
+    """Return every key by its dotted name, in the schema's order."""
+    return {key.name: key for section, record in SECTIONS.items() for key in _section_keys(section, record)}
+
+
+def _section_keys(section: str, record: type) -> Iterator[Key]:
+    timing = _timing_metadata() if record is Timing else {}
+    for part in fields(record):
+        meta = timing.get(part.name, part.metadata)
+        default = None if part.default is MISSING else part.default
+        yield Key(name=f"{section}.{part.name}", rule=meta["rule"], help=meta["help"], default=default)
+
+
+MAX_POINTS = 10_000_000
+"""A larger product of the axes is refused before anything is expanded."""
+
+Complaint = tuple[tuple[str, ...], str]
+
+
+def cross_checks(values: Mapping[str, Any]) -> Iterator[Complaint]:
+    """Yield (keys concerned, message) for values that are right alone but not together; missing keys are not judged."""
+    yield from _ordered(values, "timing.min_rounds", "timing.max_rounds")
+    yield from _ordered(values, "timing.soak_min_s", "timing.soak_max_s")
+    sizes = ("space.h", "space.tp", "space.batch", "space.seq")
+    lists = ("space.roles", "space.dtype")
+    if all(name in values for name in (*sizes, *lists, "space.d_ff")):
+        points = math.prod(count(values[name]) for name in sizes) * math.prod(len(values[name]) for name in lists)
+        points *= d_ff_count(values["space.d_ff"])
+        if points > MAX_POINTS:
+            yield (*sizes, *lists, "space.d_ff"), f"space: {points} points; at most {MAX_POINTS} are planned at once"
+        else:
+            yield from _baseline(values["space.h"], values["space.d_ff"])
+
+
+def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complaint]:
+    defaults = {key.name: key.default for key in schema_keys().values()}
+    least, most = values.get(low, defaults[low]), values.get(high, defaults[high])
+    if least > most:
+        yield (low, high), f"{low} <= {high} must hold, but got {least} and {most}"
+
+
+def _baseline(h: object, d_ff: object) -> Iterator[Complaint]:
+    try:
+        d_ff_values(d_ff, min(expand(h)))
+    except InvalidValueError as error:
+        yield ("space.h", "space.d_ff"), f"space.d_ff: {error}"
