@@ -1,0 +1,114 @@
+"""What a sweep would do and cost, without Ray and without torch: counts, skips, bytes, seconds."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orchestrator.catalogue import GpuSpec, family_or_key, load
+from orchestrator.schema import Config
+from orchestrator.space import Expansion
+from tasks.calls import lead_calls, shared_calls
+from tasks.family import Bundle
+from tasks.gemm import Gemm
+from tasks.settings import Timing
+
+PEAK_SHARE = 0.7
+BANDWIDTH_SHARE = 0.8
+LAUNCH_S = 2e-6
+"""A well-shaped call reaches about these shares of the catalogue's peak and bandwidth, and takes at least this long."""
+
+PREPARE_S = 0.006
+"""Preparing one Gemm (first run, check, estimate, capture) beside its own calls: 3 to 8 ms on an H200 host."""
+
+PREPARE_CALLS = 3
+SEED_CALLS = 150
+SAMPLE_BYTES = 12
+"""Bytes of one Sample in a Shard, compressed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    """Seconds of one device for a Bundle: from the fewest rounds to the cap."""
+
+    least_s: float
+    most_s: float
+    samples: int
+
+    def __add__(self, other: "Estimate") -> "Estimate":
+        """Both, one after the other."""
+        return Estimate(
+            least_s=self.least_s + other.least_s,
+            most_s=self.most_s + other.most_s,
+            samples=self.samples + other.samples,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A sweep's cost. estimate is None where no catalogue entry tells how fast the device is (a CPU)."""
+
+    spec: GpuSpec | None
+    estimate: Estimate | None
+    largest_bytes: int
+    largest_gemm: Gemm
+    too_large: int
+    flops: int
+
+
+def plan(config: Config, expansion: Expansion) -> Plan:
+    """Estimate what ``expansion`` costs on the configuration's GPU, or on ``cluster.reference_gpu``."""
+    spec = reference(config)
+    gemms = [gemm for bundle in expansion.bundles for gemm in bundle.gemms]
+    largest = max(gemms, key=lambda gemm: gemm.bytes)
+    return Plan(
+        spec=spec,
+        estimate=None if spec is None else total(expansion.bundles, spec, config.timing),
+        largest_bytes=largest.bytes,
+        largest_gemm=largest,
+        too_large=0 if spec is None else sum(gemm.bytes > spec.memory_gb * 1e9 for gemm in gemms),
+        flops=sum(gemm.flops for gemm in gemms),
+    )
+
+
+def reference(config: Config) -> GpuSpec | None:
+    """The catalogue entry to estimate for; None for the CPU."""
+    gpu = config.cluster.gpu
+    if gpu in ("any", "auto"):
+        key = config.cluster.reference_gpu
+        return None if key is None else load().get(key) or family_or_key(key)[0]
+    if gpu == "cpu":
+        return None
+    models = family_or_key(gpu)
+    return next((spec for spec in models if spec.key == config.cluster.reference_gpu), models[0])
+
+
+def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:
+    """Roofline estimate of one call; a dtype without a published peak is taken at fp16's."""
+    peak = spec.peak_tflops.get(gemm.dtype) or spec.peak_tflops["fp16"] or 1.0
+    compute = gemm.flops / (PEAK_SHARE * peak * 1e12)
+    return max(compute, gemm.bytes / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9)) + LAUNCH_S
+
+
+def total(bundles: Iterable[Bundle], spec: GpuSpec, timing: Timing) -> Estimate:
+    """The Bundles one after another on one device, without its start and soak."""
+    estimate = Estimate(least_s=0.0, most_s=0.0, samples=0)
+    for bundle in bundles:
+        estimate += bundle_estimate(bundle, spec, timing)
+    return estimate
+
+
+def bundle_estimate(bundle: Bundle, spec: GpuSpec, timing: Timing) -> Estimate:
+    """One Bundle by ``timing.protocol``."""
+    seconds = [call_seconds(gemm, spec) for gemm in bundle.gemms]
+    if timing.protocol == "seed":
+        spent = SEED_CALLS * sum(seconds)
+        return Estimate(least_s=spent, most_s=spent, samples=len(seconds))
+    calls = shared_calls(dict(zip(bundle.gemms, seconds, strict=True)), timing)
+    visits = [calls[gemm] + lead_calls(calls[gemm], timing) for gemm in bundle.gemms]
+    round_s = sum(n * each for n, each in zip(visits, seconds, strict=True))
+    prepare = PREPARE_S * len(seconds) + PREPARE_CALLS * sum(seconds)
+    rounds = min(timing.max_rounds, timing.min_rounds + int(timing.max_seconds / round_s))
+    return Estimate(
+        least_s=prepare + timing.min_rounds * round_s,
+        most_s=prepare + rounds * round_s,
+        samples=rounds * len(seconds),
+    )

@@ -1,0 +1,215 @@
+"""Expansion of the search space: Points, their Gemms, Families of Candidates, and Bundles that share Gemms.
+
+A Point is one logical configuration (role, h, tp, batch, seq, dtype, d_ff): a Family with one of its Candidates.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from orchestrator.axis import d_ff_values, expand, seed_d_ff_values
+from orchestrator.errors import SpaceError
+from orchestrator.expression import Where
+from orchestrator.roles import ROLES, Role, Shape
+from orchestrator.schema import Config
+from tasks.family import Bundle, Candidate, Family
+from tasks.gemm import Gemm
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skip:
+    """Points that are not measured, and why: one Point, or a whole Family where ``d_ff`` is None."""
+
+    role: str
+    h: int
+    tp: int
+    batch: int
+    seq: int | None
+    dtype: str
+    d_ff: int | None
+    points: int
+    kind: str  # the reason without its numbers, for counting
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expansion:
+    """What a configuration asks for. points: before skips; gemms: distinct ones, each measured once a Bundle."""
+
+    families: tuple[Family, ...]
+    bundles: tuple[Bundle, ...]
+    points: int
+    gemms: int
+    skips: tuple[Skip, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Line:
+    """One Family before its Candidates are known."""
+
+    role: Role
+    h: int
+    tp: int
+    batch: int
+    seq: int | None
+    dtype: str
+
+    def skip(self, d_ff: int | None, kind: str, reason: str, points: int = 1) -> Skip:
+        return Skip(
+            role=self.role.name,
+            h=self.h,
+            tp=self.tp,
+            batch=self.batch,
+            seq=self.seq,
+            dtype=self.dtype,
+            d_ff=d_ff,
+            points=points,
+            kind=kind,
+            reason=reason,
+        )
+
+    def family(self, candidates: tuple[Candidate, ...]) -> Family:
+        return Family(
+            role=self.role.name,
+            h=self.h,
+            tp=self.tp,
+            batch=self.batch,
+            seq=self.seq,
+            dtype=self.dtype,
+            candidates=candidates,
+        )
+
+    def candidate(self, d_ff: int, *, baseline: bool) -> Candidate:
+        shape = Shape(h=self.h, tp=self.tp, batch=self.batch, seq=self.seq, d_ff=d_ff, dtype=self.dtype)
+        return Candidate(d_ff=d_ff, parts=self.role.parts(shape), baseline=baseline)
+
+
+def expand_space(config: Config) -> Expansion:
+    """Expand ``config.space``; raise SpaceError, which says why, where nothing is left to measure."""
+    where = Where(config.space.where)
+    families: list[Family] = []
+    skips: list[Skip] = []
+    points = 0
+    for line in _lines(config):
+        values, exact = _d_ff(config, line.h)
+        points += len(values)
+        refused = _refused_line(config, line, len(values))
+        if refused is not None:
+            skips.append(refused)
+            continue
+        family, left_out = _family(line, values, exact, where)
+        skips.extend(left_out)
+        if family is not None:
+            families.append(family)
+    if not families:
+        raise SpaceError(_empty(config, points, skips))
+    bundles = bundle(families)
+    gemms = len({gemm for each in bundles for gemm in each.gemms})
+    return Expansion(families=tuple(families), bundles=bundles, points=points, gemms=gemms, skips=tuple(skips))
+
+
+def _lines(config: Config) -> Iterator[_Line]:
+    space = config.space
+    axes = (expand(space.h), expand(space.tp), expand(space.batch))
+    for name, dtype in itertools.product(dict.fromkeys(space.roles), dict.fromkeys(space.dtype)):
+        role = ROLES[name]
+        sequences: Iterable[int | None] = expand(space.seq) if role.needs_seq else (None,)
+        for h, tp, batch, seq in itertools.product(*axes, tuple(sequences)):
+            yield _Line(role=role, h=h, tp=tp, batch=batch, seq=seq, dtype=dtype)
+
+
+def _d_ff(config: Config, h: int) -> tuple[tuple[int, ...], int | None]:
+    if config.timing.protocol == "seed":
+        return seed_d_ff_values(config.space.d_ff, h)
+    return d_ff_values(config.space.d_ff, h)
+
+
+def _refused_line(config: Config, line: _Line, points: int) -> Skip | None:
+    if config.timing.protocol == "seed" and (line.role.name, line.dtype) != ("seed_bmm", "fp16"):
+        return line.skip(
+            None,
+            "protocol seed times seed_bmm in fp16 only",
+            f"timing.protocol=seed times role seed_bmm in fp16 only, not {line.role.name} in {line.dtype}",
+            points,
+        )
+    return None
+
+
+def _family(line: _Line, values: Sequence[int], exact: int | None, where: Where) -> tuple[Family | None, list[Skip]]:
+    """The Family of one line, None where it comes out empty, and what was left out.
+
+    The baseline is ``exact`` where tp divides it, else the next value below that is in the Family. ``where`` does not
+    take the exact baseline away: without it there is nothing to compare with.
+    """
+    skips: list[Skip] = []
+    kept: list[int] = []
+    wanted = 0
+    for d_ff in values:
+        if d_ff % line.tp:
+            reason = f"tp={line.tp} does not divide d_ff={d_ff}"
+            skips.append(line.skip(d_ff, "tp does not divide d_ff", reason))
+        elif where.evaluate(h=line.h, tp=line.tp, batch=line.batch, seq=line.seq, d_ff=d_ff):
+            kept.append(d_ff)
+            wanted += 1
+        elif d_ff == exact:
+            kept.append(d_ff)
+        else:
+            skips.append(line.skip(d_ff, "space.where", f"space.where ({where.text}) does not hold"))
+    if not wanted:
+        skips.extend(line.skip(d_ff, "space.where", f"space.where ({where.text}) does not hold") for d_ff in kept)
+        return None, skips
+    baseline = None if exact is None else max((d_ff for d_ff in kept if d_ff <= exact), default=None)
+    candidates = tuple(line.candidate(d_ff, baseline=d_ff == baseline) for d_ff in sorted(kept))
+    return line.family(candidates), skips
+
+
+def reasons(skips: Iterable[Skip]) -> dict[str, int]:
+    """How many Points are skipped for each kind of reason, most first."""
+    counts: dict[str, int] = {}
+    for skip in skips:
+        counts[skip.kind] = counts.get(skip.kind, 0) + skip.points
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _empty(config: Config, points: int, skips: Sequence[Skip]) -> str:
+    why = "; ".join(f"{count} x {kind} (e.g. {_example(skips, kind)})" for kind, count in reasons(skips).items())
+    return f"conf={config.conf_name}: nothing is left to measure of {points} points: {why}"
+
+
+def _example(skips: Sequence[Skip], kind: str) -> str:
+    skip = next(skip for skip in skips if skip.kind == kind)
+    return f"{skip.role} h={skip.h} tp={skip.tp}: {skip.reason}"
+
+
+def bundle(families: Sequence[Family]) -> tuple[Bundle, ...]:
+    """Group Families so that one whose Gemms are all among another's is measured with it, in the same rounds.
+
+    Families that only overlap stay apart: each needs the shared Gemms in its own rounds to compare with them.
+    """
+    order = sorted(range(len(families)), key=lambda i: -len(families[i].gemms))
+    hosts: dict[Gemm, list[int]] = {}
+    members: dict[int, list[int]] = {}
+    sets: dict[int, frozenset[Gemm]] = {}
+    for i in order:
+        gemms = frozenset(families[i].gemms)
+        host = next((j for j in hosts.get(families[i].gemms[0], ()) if gemms <= sets[j]), None)
+        if host is not None:
+            members[host].append(i)
+            continue
+        members[i], sets[i] = [i], gemms
+        for gemm in gemms:
+            hosts.setdefault(gemm, []).append(i)
+    return tuple(Bundle(families=tuple(families[i] for i in members[host])) for host in sorted(members))
+
+
+def plan_hash(config: Config, expansion: Expansion) -> str:
+    """A short hash of what is measured and how: equal for two runs whose samples may be merged."""
+    timing = asdict(config.timing)
+    families = sorted(
+        [family.family_id, [[c.d_ff, c.baseline, [p.gemm.gemm_id for p in c.parts]] for c in family.candidates]]
+        for family in expansion.families
+    )
+    text = json.dumps([families, timing], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,215 @@
+"""What a sweep would cost: estimates by hand, and a verb that stays light."""
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from orchestrator import cli
+from orchestrator.catalogue import GpuSpec, load
+from orchestrator.config import compose
+from orchestrator.plan import Estimate, bundle_estimate, call_seconds, plan, reference, total
+from orchestrator.schema import Cluster, Config, Space
+from orchestrator.space import expand_space
+from tasks.family import Bundle, Candidate, Family, Part
+from tasks.gemm import Gemm
+from tasks.settings import Timing
+
+ROOT = Path(cli.__file__).parents[1]
+
+SPEC = GpuSpec(
+    key="round",
+    family="round",
+    names=("Round",),
+    vendor="nobody",
+    sm_count=100,
+    memory_gb=1,
+    bandwidth_gb_s=1000,
+    l2_mb=None,
+    llc_mb=None,
+    boost_mhz=None,
+    power_w=None,
+    peak_tflops=MappingProxyType({"fp16": 1000.0, "bf16": None, "fp32": 100.0}),
+    best_bf16_tflops=None,
+    sources=(),
+)
+"""Round numbers: 700 TFLOP/s and 800 GB/s are what a good call is taken to reach."""
+
+
+def cube(size: int, dtype: str = "fp16") -> Gemm:
+    return Gemm(kind="mm", b=1, m=size, n=size, k=size, dtype=dtype)
+
+
+def bundle(*gemms: Gemm) -> Bundle:
+    candidates = tuple(Candidate(d_ff=i + 1, parts=(Part(name="up", gemm=g),)) for i, g in enumerate(gemms))
+    return Bundle(families=(Family(role="mlp_up", h=1, tp=1, batch=1, seq=1, dtype="fp16", candidates=candidates),))
+
+
+@pytest.mark.parametrize(
+    ("gemm", "microseconds"),
+    [
+        # 2·10^12 FLOPs at 7·10^14 a second: 2857 µs, against 6·10^8 bytes at 8·10^11: 750 µs; and 2 µs
+        (cube(10_000), 2 + 20_000 / 7),
+        # 2·10^9 FLOPs: 2.86 µs, against 6·10^6 bytes: 7.5 µs
+        (cube(1000), 2 + 7.5),
+        (cube(10_000, "fp32"), 2 + 200_000 / 7),  # a tenth of the rate
+        (cube(10_000, "bf16"), 2 + 20_000 / 7),  # no figure: as fp16
+        (cube(1), 2 + 6 / 800_000),
+    ],
+)
+def test_a_call_takes_what_its_flops_or_its_bytes_take(gemm: Gemm, microseconds: float) -> None:
+    assert call_seconds(gemm, SPEC) == pytest.approx(microseconds * 1e-6)
+
+
+LONG_S = 2e-6 + 1e-3 * 20 / 7
+"""One call of the cube of 10,000."""
+
+
+def test_a_long_call_is_a_visit_of_its_own() -> None:
+    found = bundle_estimate(bundle(cube(10_000)), SPEC, Timing(min_rounds=10, max_rounds=100, max_seconds=2.5))
+    prepare = 0.006 + 3 * LONG_S
+    assert found.least_s == pytest.approx(prepare + 10 * LONG_S)
+    assert found.most_s == pytest.approx(prepare + 100 * LONG_S)  # 0.29 s: the rounds are the cap
+    assert found.samples == 100
+
+
+def test_short_calls_fill_a_visit_behind_a_lead_call() -> None:
+    # 9.5 µs: 53 calls fill 500 µs, one leads
+    found = bundle_estimate(bundle(cube(1000)), SPEC, Timing(min_rounds=10, max_rounds=20))
+    assert found.least_s == pytest.approx(0.006 + 3 * 9.5e-6 + 10 * 54 * 9.5e-6)
+    assert found.most_s - found.least_s == pytest.approx(10 * 54 * 9.5e-6)
+
+
+def test_the_time_cap_counts_from_the_least_rounds() -> None:
+    # 0.1 s hold 34 rounds of 2.859 ms beyond the first ten
+    found = bundle_estimate(bundle(cube(10_000)), SPEC, Timing(min_rounds=10, max_rounds=100, max_seconds=0.1))
+    assert found.samples == 44
+
+
+def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
+    found = bundle_estimate(bundle(cube(10_000), cube(1000)), SPEC, Timing(protocol="seed"))
+    assert found.least_s == found.most_s == pytest.approx(150 * (LONG_S + 9.5e-6))
+    assert found.samples == 2
+
+
+def test_bundles_run_one_after_another() -> None:
+    one, timing = bundle(cube(10_000)), Timing()
+    single = bundle_estimate(one, SPEC, timing)
+    both = total([one, one], SPEC, timing)
+    assert both.least_s == pytest.approx(2 * single.least_s)
+    assert both.most_s == pytest.approx(2 * single.most_s)
+    assert both.samples == 2 * single.samples
+    assert total([], SPEC, timing) == Estimate(least_s=0.0, most_s=0.0, samples=0)
+
+
+def config(
+    gpu: str = "h100-sxm", reference_gpu: str | None = None, h: int = 4096, timing: Timing | None = None
+) -> Config:
+    space = Space(roles=["seed_bmm"], h=h, tp=1, batch=4, seq=1, dtype=["fp16"], d_ff=[10920, 10944])
+    cluster = Cluster(gpu=gpu, reference_gpu=reference_gpu)
+    return Config(space=space, cluster=cluster, timing=timing or Timing())
+
+
+def test_a_plan_counts_flops_bytes_and_what_is_too_large() -> None:
+    small = config()
+    found = plan(small, expand_space(small))
+    # 2·4·4096²·(10920 + 10944) = 2^27·21864
+    assert found.flops == 2**27 * 21864
+    # b·(2·m·k + m·n) elements of 2 bytes
+    assert found.largest_gemm.k == 10944
+    assert found.largest_bytes == 2 * 4 * (2 * 4096 * 10944 + 4096**2)
+    assert (found.spec, found.too_large) == (load()["h100-sxm"], 0)
+    large = config(h=131_072)  # C alone takes 137 GB of the 80
+    assert plan(large, expand_space(large)).too_large == 2
+
+
+def test_a_plan_is_the_estimate_of_its_bundles() -> None:
+    of = config()
+    expansion = expand_space(of)
+    assert plan(of, expansion).estimate == bundle_estimate(expansion.bundles[0], load()["h100-sxm"], of.timing)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reference_gpu", "key"),
+    [
+        ("cpu", "h200", None),
+        ("any", None, None),
+        ("any", "h200", "h200"),
+        ("auto", "l40s", "l40s"),
+        ("h100-pcie", None, "h100-pcie"),
+        ("h100-pcie", "h200", "h100-pcie"),  # the GPU that is asked for counts
+    ],
+)
+def test_which_gpu_is_estimated_for(gpu: str, reference_gpu: str | None, key: str | None) -> None:
+    spec = reference(config(gpu, reference_gpu))
+    assert (None if spec is None else spec.key) == key
+
+
+def test_a_family_is_estimated_by_its_reference_model() -> None:
+    spec = reference(compose("a100"))
+    assert spec is not None
+    assert spec.key == "a100-sxm-80"
+
+
+def test_a_cpu_is_not_estimated() -> None:
+    of = config("cpu")
+    found = plan(of, expand_space(of))
+    assert (found.spec, found.estimate, found.too_large) == (None, None, 0)
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main(["plan", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_verb_prints_counts_skips_memory_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    text = planned(capsys, "conf=h200", "space.h=4096", "space.roles=seed_bmm", "space.tp=1,4")
+    assert "conf=h200: space.h=4096 space.roles=seed_bmm space.tp=1,4" in text
+    assert "104" in text  # 2 x 52 points
+    assert re.search(r"families\s+2, measured in 2 bundles", text)
+    assert re.search(r"gemms\s+103 distinct", text)
+    # the largest: 2·4·(2·4096·11020 + 4096²) bytes = 0.797 GiB
+    assert "bmm-4x4096x4096x11020-fp16-nn: 0.80 GiB" in text
+    assert re.search(r"seed_bmm-h4096-tp1-b4-fp16\s+52\s+10820…11020, baseline 10922", text)
+    assert "1 x tp does not divide d_ff; first: seed_bmm h=4096 tp=4: tp=4 does not divide d_ff=10922" in text
+    assert "estimated for h200" in text
+    assert "GPU-seconds" in text
+
+
+def test_the_verb_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    text = planned(capsys, "conf=h100", "space.h=131072", "space.d_ff=1024", "space.roles=seed_bmm", "space.tp=1")
+    assert "1 Gemms do not fit in 80 GB" in text
+
+
+def test_a_plan_for_the_cpu_says_that_it_is_not_estimated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a CPU is not estimated" in planned(capsys, "conf=cpu")
+
+
+def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) -> None:
+    text = planned(capsys, "conf=h200", "space.h=4096", "space.roles=seed_bmm", "space.tp=1")
+    one, eight = re.findall(r"GPUs?: (\S+ to \S+) s wall time", text)
+    assert one == eight
+
+
+HEAVY = {"torch", "ray", "pyarrow", "numpy", "rich"}
+
+
+@pytest.mark.parametrize(
+    "words", [["plan", "conf=a100"], ["--help"], ["plan", "conf=nope"], ["--version"]], ids=" ".join
+)
+def test_nothing_heavy_is_imported(words: list[str]) -> None:
+    code = (
+        f"import sys; from orchestrator.cli import main; main({words!r}); print(sorted({HEAVY!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_plan_does_not_depend_on_where_the_results_go() -> None:
+    of = config()
+    moved = replace(of, conf_name="other")
+    assert plan(of, expand_space(of)) == plan(moved, expand_space(moved))
