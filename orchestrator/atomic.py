@@ -1,0 +1,59 @@
+"""Files that appear whole or not at all: a temporary name in the same directory, fsync, rename, fsync of both."""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from orchestrator.errors import StoreError
+
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` so that a reader sees the old file, the new one, or none: never a part of it.
+
+    Raises:
+        StoreError: the directory cannot be written, the disk is full, …; nothing of the new file is left.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_synced(temporary, content)
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def sweep_temporaries(root: Path) -> list[Path]:
+    """Remove what a killed writer left under ``root``; return the removed paths.
+
+    Raises:
+        StoreError: a left-over cannot be removed.
+    """
+    torn = [path for path in sorted(root.rglob(".*.tmp")) if _TEMPORARY.fullmatch(path.name)]
+    for path in torn:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot remove the unfinished file {path}: {error.strerror or error}") from error
+    return torn
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename itself durable: without it a power cut may forget the new name."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

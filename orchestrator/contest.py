@@ -1,0 +1,176 @@
+"""One Family's Candidates against each other: what each costs, in which order, and how sure that is."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from orchestrator.visits import Seconds, ShardKey, Visits
+from tasks.statistics import compare
+
+Row = dict[str, Any]
+
+PERCENTILES = (5, 25, 50, 75, 95)
+
+_GEMM = ("part", "gemm_id", "kind", "b", "m", "n", "k")
+
+
+class Contest:
+    """The comparison of one Family's Candidates, each given as its facts rows (one per part and Shard).
+
+    A Candidate's cost in a round is the sum of its parts' seconds in that round; a round that lacks a part does not
+    count for it. Rounds of several devices stand under one another: each is compared only within itself.
+    """
+
+    def __init__(self, candidates: Sequence[Sequence[Row]], visits: Mapping[ShardKey, Visits]) -> None:
+        """Collect every Candidate's samples and compare those that have any."""
+        self._rows = candidates
+        self._parts = [_distinct_parts(rows) for rows in candidates]
+        keys = sorted({shard_key(row) for rows in candidates for row in rows} & visits.keys())
+        self._seconds = [_seconds(rows, self._parts[i], keys, visits) for i, rows in enumerate(candidates)]
+        totals = np.column_stack([seconds.sum(axis=1) for seconds in self._seconds])
+        self._rounds = np.isfinite(totals).sum(axis=0)
+        self._percentiles = percentiles(totals, PERCENTILES)
+        self._cv = _variation(totals)
+        # All parts of all Candidates at once: one call per column would take longer than all the rest.
+        self._medians = percentiles(np.concatenate(self._seconds, axis=1), [50])[0]
+        self._first_part = np.cumsum([0, *map(len, self._parts)])
+        self._flops = [sum(row["flops"] for row in parts) for parts in self._parts]
+        first = candidates[0][0]
+        log_cost = np.log(totals / np.array(self._flops))
+        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"])
+        self._comparison = comparison
+        self._groups = [group for group in comparison.groups if group is not None]
+        self._over_best = comparison.against(comparison.order[0]) if comparison.order else None
+        baseline = next((i for i in comparison.order if candidates[i][0]["baseline"]), None)
+        self._over_baseline = None if baseline is None else comparison.against(baseline)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether every pair is separated or tied."""
+        return bool(self._groups) and bool(self._comparison.resolved)
+
+    def result(self, candidate: int) -> Row:
+        """Return the ranking's columns that come from samples; null ones for a Candidate that has none."""
+        rows, group = self._rows[candidate], self._comparison.groups[candidate]
+        if group is None:
+            failed = [row for row in rows if row["status"] != "ok"]
+            status = failed[-1]["status"] if failed else "skipped"
+            return {"rank": None, "tie_group": None, "status": status, "message": _message(failed), "parts": []}
+        return {
+            "rank": 1 + sum(other < group for other in self._groups),
+            "tie_group": group,
+            **_ratio("relative", candidate, self._over_best),
+            **_ratio("speedup", candidate, self._over_baseline, inverse=True),
+            **self._cost(candidate),
+            "parts": self._part_costs(candidate),
+            "energy_j": _energy(self._parts[candidate]),
+            "launch": ", ".join(sorted({row["launch"] for row in rows if row["launch"]})),
+            "status": "ok",
+            "message": "",
+        }
+
+    def _cost(self, candidate: int) -> Row:
+        p5, p25, median, p75, p95 = self._percentiles[:, candidate].tolist()
+        cv = float(self._cv[candidate])
+        return {
+            "seconds": median,
+            "tflops": self._flops[candidate] / median / 1e12,
+            "p5_s": p5,
+            "p25_s": p25,
+            "p75_s": p75,
+            "p95_s": p95,
+            "samples": int(np.isfinite(self._seconds[candidate]).sum()),
+            "rounds": int(self._rounds[candidate]),
+            "cv": cv if math.isfinite(cv) else None,
+        }
+
+    def _part_costs(self, candidate: int) -> list[Row]:
+        first, end = self._first_part[candidate : candidate + 2]
+        medians = self._medians[first:end].tolist()
+        return [
+            {
+                **{name: row[name] for name in _GEMM},
+                "seconds": seconds,
+                "tflops": row["flops"] / seconds / 1e12,
+                "share": seconds / sum(medians),
+            }
+            for row, seconds in zip(self._parts[candidate], medians, strict=True)
+        ]
+
+
+def percentiles(values: Seconds, percents: Sequence[float]) -> Seconds:
+    """``[percents, columns]`` of ``values[rounds, columns]`` over the finite rounds of each column; NaN with none.
+
+    Linear between the order statistics, as ``numpy.percentile``; numpy's own that skips NaN goes column by column.
+    """
+    ordered = np.sort(values, axis=0)  # NaN last
+    last = np.isfinite(values).sum(axis=0) - 1
+    if len(values) == 0:
+        return np.full((len(percents), values.shape[1]), np.nan)
+    place = np.maximum(last, 0) * np.array(percents)[:, None] / 100
+    below = np.floor(place).astype(np.int64)
+    low = np.take_along_axis(ordered, below, axis=0)
+    high = np.take_along_axis(ordered, np.minimum(below + 1, np.maximum(last, 0)), axis=0)
+    return np.asarray(low + (high - low) * (place - below))
+
+
+def _variation(totals: Seconds) -> Seconds:
+    """Coefficient of variation of each column over its finite rounds; NaN with fewer than two."""
+    finite = np.isfinite(totals)
+    count = finite.sum(axis=0)
+    mean = np.where(finite, totals, 0.0).sum(axis=0) / np.maximum(count, 1)
+    squares = np.where(finite, (totals - mean) ** 2, 0.0).sum(axis=0)
+    several = count > 1
+    spread = np.sqrt(squares / np.where(several, count - 1, 1))
+    return np.where(several, spread / np.where(several, mean, 1.0), np.nan)
+
+
+def shard_key(row: Row) -> ShardKey:
+    """Name the Shard that a facts row came from."""
+    return ShardKey(row["uuid"], row["bundle_id"], row["attempt"])
+
+
+def _distinct_parts(rows: Sequence[Row]) -> list[Row]:
+    """One facts row per part, in the role's order, whichever Shard it came from."""
+    return list({row["part"]: row for row in rows}.values())
+
+
+def _seconds(
+    rows: Sequence[Row], parts: Sequence[Row], keys: Sequence[ShardKey], visits: Mapping[ShardKey, Visits]
+) -> Seconds:
+    """Return ``[rounds of all Shards, parts]``; NaN where the Candidate was not measured."""
+    failed = {shard_key(row) for row in rows if row["status"] != "ok"}
+    known = {shard_key(row) for row in rows} - failed
+    gemm_ids = [row["gemm_id"] for row in parts]
+    blocks = [np.empty((0, len(parts)))]
+    for key in keys:
+        block = visits[key].of(gemm_ids)
+        blocks.append(block if key in known else np.full_like(block, np.nan))
+    return np.concatenate(blocks)
+
+
+def _ratio(name: str, candidate: int, over: tuple[Seconds, Seconds] | None, *, inverse: bool = False) -> Row:
+    """Cost per FLOP over another Candidate's, or the ``inverse``, with its interval; null where unknown."""
+    if over is None:
+        return {}
+    estimate, half = float(over[0][candidate]), float(over[1][candidate])
+    middle = -estimate if inverse else estimate
+    known = math.isfinite(half)
+    return {
+        name: math.exp(middle),
+        f"{name}_low": math.exp(middle - half) if known else None,
+        f"{name}_high": math.exp(middle + half) if known else None,
+    }
+
+
+def _message(failed: Sequence[Row]) -> str:
+    lines = dict.fromkeys(f"{row['part']}: {row['message']}" if row["message"] else row["part"] for row in failed)
+    return "; ".join(lines) or "no samples"
+
+
+def _energy(parts: Sequence[Row]) -> float | None:
+    """Joules of one call of every part; unknown when that of any part is."""
+    joules = [row["energy_j"] for row in parts]
+    return None if None in joules else float(sum(joules))

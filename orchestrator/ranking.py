@@ -1,0 +1,135 @@
+"""Shards merged into one order per GPU model and Family, with tie groups and intervals."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.contest import Contest, shard_key
+from orchestrator.store import RANKING_SCHEMA, RunStore
+from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
+from orchestrator.visits import ShardKey, Visits, visits_by_shard
+from tasks.gemm import largest_power_of_two
+
+Row = dict[str, Any]
+
+REGIME = ("gpu", "protocol", "protocol_version", "l2", "power")
+"""What rankings never mix: each combination found in a run is ranked on its own."""
+
+_FAMILY = (*REGIME, "role", "dtype", "h", "tp", "batch", "seq", "family_id")
+_TELEMETRY = (
+    "sm_clock_mean_mhz",
+    "sm_clock_min_mhz",
+    "temperature_max_c",
+    "power_mean_w",
+    "power_limited",
+    "throttled",
+)
+_POINT = ("gpu", "family_id", "role", "h", "tp", "batch", "seq", "dtype", "d_ff", "baseline", "mlp_params")
+
+_MEASURING = ("uuid", "bundle_id", "attempt", "first_round", "tie_pct", "confidence", "looks", "stop_reason")
+_PART = ("part", "gemm_id", "kind", "b", "m", "n", "k", "flops", "status", "message", "launch", "energy_j")
+
+FACTS_COLUMNS = tuple(dict.fromkeys((*_FAMILY, *_POINT, *_TELEMETRY, *_MEASURING, *_PART)))
+"""What of the facts rows a ranking is made from: a third of what there is."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranking:
+    """The merged result (RANKING_SCHEMA), and one line for each Shard that could not be read."""
+
+    table: pa.Table
+    problems: tuple[str, ...] = ()
+
+
+def rank(store: RunStore) -> Ranking:
+    """Rank every Family of a run from its Shards alone; the same Shards give the same rows in the same order."""
+    reader = store.reader()
+    facts = reader.facts(FACTS_COLUMNS).table.to_pylist()
+    first = {shard_key(row): row["first_round"] for row in facts}
+    found = visits_by_shard(reader.samples(SAMPLE_COLUMNS).table)
+    visits = {key: seen.since(first[key]) for key, seen in found.items() if key in first}
+    facts = _latest(facts, visits)
+    rows = [row for family in _families(facts) for row in _rank_family(family, visits)]
+    return Ranking(table=pa.Table.from_pylist(rows, schema=RANKING_SCHEMA), problems=reader.problems)
+
+
+def _latest(facts: Sequence[Row], visits: Mapping[ShardKey, Visits]) -> list[Row]:
+    """Keep, per device and Bundle, the latest attempt; one that brought no samples never hides one that did."""
+    latest: dict[tuple[str, str], tuple[bool, int]] = {}
+    for key in {shard_key(row) for row in facts}:
+        place = (key.uuid, key.bundle_id)
+        latest[place] = max(latest.get(place, (False, -1)), (key in visits, key.attempt))
+    return [row for row in facts if latest[row["uuid"], row["bundle_id"]][1] == row["attempt"]]
+
+
+def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
+    def family(row: Row) -> tuple[Any, ...]:
+        return tuple(-1 if row[name] is None else row[name] for name in _FAMILY)
+
+    for _, rows in itertools.groupby(sorted(facts, key=family), key=family):
+        yield list(rows)
+
+
+def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits]) -> list[Row]:
+    """Rank the Candidates of one Family; those without a complete measurement come last, by d_ff."""
+    order = sorted(rows, key=lambda row: (row["d_ff"], shard_key(row)))  # a stable sort: parts keep their order
+    candidates = [list(group) for _, group in itertools.groupby(order, key=itemgetter("d_ff"))]
+    contest = Contest(candidates, visits)
+    shared = _shared(_measured(rows, visits), resolved=contest.resolved)
+    ranked = [{**_facts(c), **contest.result(i), **shared} for i, c in enumerate(candidates)]
+    return sorted(ranked, key=_order)
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """Tie groups first; inside a tie fewer parameters, then the larger power of two of the local dimension."""
+    unmeasured = row["rank"] is None
+    return (unmeasured, row["tie_group"] or 0, row["mlp_params"], -row["align_local"], row["d_ff"])
+
+
+def _facts(rows: Sequence[Row]) -> Row:
+    """Collect what is known of one Candidate without its samples."""
+    first = rows[0]
+    local = first["d_ff"] // first["tp"]
+    return {
+        **{name: first[name] for name in _POINT},
+        "local_dim": local,
+        "align_local": largest_power_of_two(local),
+    }
+
+
+def _measured(rows: Sequence[Row], visits: Mapping[ShardKey, Visits]) -> Sequence[Row]:
+    """Keep the rows of Shards with samples; all of them where no Shard has any."""
+    return [row for row in rows if shard_key(row) in visits] or rows
+
+
+def _shared(rows: Sequence[Row], *, resolved: bool) -> Row:
+    """Collect what holds for the whole Family: its regime, and what its devices did meanwhile."""
+    shards = list({shard_key(row): row for row in sorted(rows, key=shard_key)}.values())
+
+    def known(name: str) -> list[float]:
+        return [row[name] for row in shards if row[name] is not None]
+
+    def over(name: str, merge: Callable[[list[float]], Any]) -> float | None:
+        return float(merge(known(name))) if known(name) else None
+
+    return {
+        **{name: rows[0][name] for name in REGIME},
+        "sm_clock_mean_mhz": over("sm_clock_mean_mhz", np.mean),
+        "sm_clock_min_mhz": over("sm_clock_min_mhz", min),
+        "temperature_max_c": over("temperature_max_c", max),
+        "power_mean_w": over("power_mean_w", np.mean),
+        "power_limited": any(row["power_limited"] for row in shards),
+        "throttled": any(row["throttled"] for row in shards),
+        "resolved": resolved,
+        "stop_reason": _joined(row["stop_reason"] for row in shards),
+        "devices": sorted({row["uuid"] for row in shards}),
+    }
+
+
+def _joined(values: Iterable[str | None]) -> str:
+    return ", ".join(sorted({value for value in values if value}))

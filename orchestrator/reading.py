@@ -1,0 +1,101 @@
+"""Many Parquet files of one schema read as one dataset; a corrupt file is named and the rest is read."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from orchestrator.errors import StoreError
+
+VERSION_KEY = b"schema_version"
+
+_UNREADABLE = (pa.ArrowException, OSError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Read:
+    """Rows, and one line for each file that could not be read."""
+
+    table: pa.Table
+    problems: tuple[str, ...]
+
+
+class ShardReader:
+    """All Shards behind one ``pyarrow.dataset``; ``problems`` names those that are corrupt.
+
+    Raises:
+        StoreError: a newer version of this program wrote one of them.
+    """
+
+    def __init__(self, paths: Sequence[Path], schema: pa.Schema, version: int) -> None:
+        """Read every file's footer and set the corrupt ones aside."""
+        self._schema = schema
+        self._problems: dict[str, str] = {}
+        # A flipped bit inside a page is found by the page's checksum, which readers ignore unless told.
+        scan = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        self._format = ds.ParquetFileFormat(default_fragment_scan_options=scan)
+        self._fragments = [fragment for path in paths for fragment in self._open(path, version)]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One line for each corrupt file found so far."""
+        return tuple(self._problems.values())
+
+    def facts(self, columns: Sequence[str] | None = None) -> Read:
+        """Read the facts rows, of all columns or of these."""
+        return self._read(columns, pc.field("record") == "facts")
+
+    def samples(self, columns: Sequence[str] | None = None) -> Read:
+        """Read the sample rows, of all columns or of these."""
+        return self._read(columns, pc.field("record") == "sample")
+
+    def all(self) -> Read:
+        """Read every row."""
+        return self._read(None, None)
+
+    def _open(self, path: Path, version: int) -> Iterator[ds.ParquetFileFragment]:
+        try:
+            fragment = self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
+            metadata = fragment.metadata.metadata or {}
+        except _UNREADABLE as error:
+            self._set_aside(str(path), str(error))
+            return
+        found = metadata.get(VERSION_KEY, b"")
+        if not found.isdigit():
+            self._set_aside(str(path), "it has no schema_version: this program did not write it")
+        elif int(found) > version:
+            raise StoreError(
+                f"{path} has schema_version {int(found)}, newer than {version}, the newest that this version reads: "
+                "update the orchestrator"
+            )
+        else:
+            yield fragment
+
+    def _set_aside(self, path: str, reason: str) -> None:
+        self._problems.setdefault(path, f"{path} is corrupt and was left out: {' '.join(reason.split())}")
+
+    def _read(self, columns: Sequence[str] | None, condition: pc.Expression | None) -> Read:
+        def scan(fragments: Sequence[ds.ParquetFileFragment]) -> pa.Table:
+            dataset = ds.FileSystemDataset(fragments, self._schema, self._format)
+            return dataset.to_table(columns=None if columns is None else list(columns), filter=condition)
+
+        try:
+            table = scan(self._fragments)
+        except _UNREADABLE:
+            # Only now is it worth reading one by one, to name the guilty.
+            self._fragments = [fragment for fragment in self._fragments if self._sound(fragment, scan)]
+            table = scan(self._fragments)
+        return Read(table=table, problems=self.problems)
+
+    def _sound(self, fragment: ds.ParquetFileFragment, scan: Callable[[Sequence[ds.ParquetFileFragment]], Any]) -> bool:
+        try:
+            scan([fragment])
+        except _UNREADABLE as error:
+            self._set_aside(fragment.path, str(error))
+            return False
+        return True

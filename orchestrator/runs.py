@@ -1,0 +1,43 @@
+"""Which runs there are, and which of them a user means."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from orchestrator.errors import StoreError, unknown
+from orchestrator.store import RunStore
+
+LATEST = "latest"
+
+
+def list_runs(results: str | Path) -> list[Path]:
+    """Return the runs directly under ``results``, the oldest first."""
+    root = Path(results)
+    children = sorted(root.iterdir()) if root.is_dir() else []
+    return sorted((path for path in children if RunStore(path).is_run()), key=lambda path: (_started(path), path.name))
+
+
+def find_run(text: str, results: str | Path) -> RunStore:
+    """Open the run that ``text`` means: a path, a name under ``results``, or ``latest``.
+
+    Raises:
+        StoreError: there is no such run, and which there are; or the directory is no run.
+    """
+    runs = list_runs(results)
+    if text == LATEST and runs:
+        return RunStore.open(runs[-1])
+    places = [Path(results) / text, Path(text)] if text else []
+    found = [path for path in places if RunStore(path).is_run()] or [path for path in places if path.exists()]
+    if found:
+        return RunStore.open(found[0])  # which says what a run is where this is none
+    if not runs:
+        raise StoreError(f"no run '{text}': there are no runs under {results}")
+    raise StoreError(unknown("run", text, [path.name for path in runs]) + f" (under {results}), or a path, or {LATEST}")
+
+
+def _started(path: Path) -> datetime:
+    """When a run began by its manifest; without a readable one, when its directory last changed."""
+    try:
+        moment = datetime.fromisoformat(str(RunStore(path).manifest().get("started_utc")))
+    except (StoreError, ValueError):
+        moment = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,379 @@
+"""A run on disk: the Arrow schemas, and the only code that names a file under ``results/``."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from orchestrator import shard
+from orchestrator.atomic import sweep_temporaries, write_atomic
+from orchestrator.errors import StoreError
+from orchestrator.reading import Read, ShardReader
+from tasks.family import Bundle
+from tasks.records import Measurement
+from tasks.settings import Timing
+
+SCHEMA_VERSION = 1
+
+SHARD_SCHEMA = pa.schema(
+    [
+        # of every row
+        ("record", pa.string()),  # "facts": a Family's Candidate's part; "sample": one timed visit
+        ("bundle_id", pa.string()),
+        ("attempt", pa.int32()),
+        ("uuid", pa.string()),
+        ("gemm_id", pa.string()),
+        # of a sample
+        ("round", pa.int32()),
+        ("position", pa.int32()),
+        ("calls", pa.int32()),
+        ("lead_calls", pa.int32()),
+        ("seconds", pa.float64()),
+        # of facts: the Point
+        ("family_id", pa.string()),
+        ("role", pa.string()),
+        ("h", pa.int64()),
+        ("tp", pa.int32()),
+        ("batch", pa.int64()),
+        ("seq", pa.int64()),
+        ("dtype", pa.string()),
+        ("d_ff", pa.int64()),
+        ("baseline", pa.bool_()),
+        ("mlp_params", pa.int64()),
+        # of facts: the Gemm and how it went
+        ("part", pa.string()),
+        ("kind", pa.string()),
+        ("b", pa.int64()),
+        ("m", pa.int64()),
+        ("n", pa.int64()),
+        ("k", pa.int64()),
+        ("layout", pa.string()),
+        ("flops", pa.int64()),
+        ("bytes", pa.int64()),
+        ("align_m", pa.int64()),
+        ("align_n", pa.int64()),
+        ("align_k", pa.int64()),
+        ("status", pa.string()),
+        ("message", pa.string()),
+        ("launch", pa.string()),
+        ("kernel", pa.string()),
+        ("energy_j", pa.float64()),  # of one call
+        # of facts: the device
+        ("device_kind", pa.string()),
+        ("gpu", pa.string()),
+        ("host", pa.string()),
+        ("sm_count", pa.int32()),
+        ("l2_bytes", pa.int64()),
+        ("memory_bytes", pa.int64()),
+        ("torch", pa.string()),
+        ("pci_id", pa.string()),
+        ("driver", pa.string()),
+        ("runtime", pa.string()),
+        ("blas", pa.string()),
+        ("power_limit_w", pa.float64()),
+        ("sm_clock_max_mhz", pa.float64()),
+        ("allow_fp16_reduced_precision_reduction", pa.bool_()),
+        ("allow_bf16_reduced_precision_reduction", pa.bool_()),
+        # of facts: what the device did during the Bundle's rounds
+        ("sm_clock_mean_mhz", pa.float64()),
+        ("sm_clock_min_mhz", pa.float64()),
+        ("memory_clock_mean_mhz", pa.float64()),
+        ("temperature_max_c", pa.float64()),
+        ("power_mean_w", pa.float64()),
+        ("window_energy_j", pa.float64()),  # of all rounds
+        ("power_limited", pa.bool_()),
+        ("throttled", pa.bool_()),
+        ("reasons", pa.list_(pa.string())),
+        # of facts: how it was measured
+        ("protocol", pa.string()),
+        ("protocol_version", pa.int32()),
+        ("l2", pa.string()),
+        ("power", pa.string()),
+        ("allow_tf32", pa.bool_()),
+        ("tie_pct", pa.float64()),
+        ("confidence", pa.float64()),
+        ("looks", pa.int32()),  # points at which the rounds could have stopped: they share the error
+        ("random_seed", pa.int64()),
+        ("started_utc", pa.timestamp("us", tz="UTC")),
+        ("prepare_s", pa.float64()),
+        ("soak_s", pa.float64()),
+        ("measuring_s", pa.float64()),
+        ("rounds", pa.int32()),
+        ("resolved", pa.bool_()),
+        ("stop_reason", pa.string()),
+        ("redone", pa.int32()),
+        ("first_round", pa.int32()),  # samples of earlier rounds were throttled: kept, and not ranked
+        ("notes", pa.list_(pa.string())),
+        ("code_version", pa.string()),
+        ("plan_hash", pa.string()),
+    ],
+    metadata={"schema_version": str(SCHEMA_VERSION)},
+)
+"""One row per Family, Candidate and part (``record`` "facts"), then one per Sample; columns of the other are null."""
+
+PART_TYPE = pa.struct(
+    [
+        ("part", pa.string()),
+        ("gemm_id", pa.string()),
+        ("kind", pa.string()),
+        ("b", pa.int64()),
+        ("m", pa.int64()),
+        ("n", pa.int64()),
+        ("k", pa.int64()),
+        ("seconds", pa.float64()),
+        ("tflops", pa.float64()),
+        ("share", pa.float64()),  # of the Candidate's seconds
+    ]
+)
+
+RANKING_SCHEMA = pa.schema(
+    [
+        ("gpu", pa.string()),
+        ("family_id", pa.string()),
+        ("role", pa.string()),
+        ("h", pa.int64()),
+        ("tp", pa.int32()),
+        ("batch", pa.int64()),
+        ("seq", pa.int64()),
+        ("dtype", pa.string()),
+        ("d_ff", pa.int64()),
+        ("baseline", pa.bool_()),
+        ("mlp_params", pa.int64()),
+        ("rank", pa.int32()),  # null: not measured
+        ("tie_group", pa.int32()),  # 1: cannot be told from the best
+        ("seconds", pa.float64()),
+        ("tflops", pa.float64()),
+        ("relative", pa.float64()),  # cost per FLOP over the best's
+        ("relative_low", pa.float64()),
+        ("relative_high", pa.float64()),
+        ("speedup", pa.float64()),  # the baseline's cost per FLOP over this one's
+        ("speedup_low", pa.float64()),
+        ("speedup_high", pa.float64()),
+        ("p5_s", pa.float64()),
+        ("p25_s", pa.float64()),
+        ("p75_s", pa.float64()),
+        ("p95_s", pa.float64()),
+        ("samples", pa.int64()),
+        ("rounds", pa.int32()),
+        ("cv", pa.float64()),
+        ("align_local", pa.int64()),
+        ("local_dim", pa.int64()),
+        ("parts", pa.list_(PART_TYPE)),
+        ("sm_clock_mean_mhz", pa.float64()),
+        ("sm_clock_min_mhz", pa.float64()),
+        ("temperature_max_c", pa.float64()),
+        ("power_mean_w", pa.float64()),
+        ("energy_j", pa.float64()),  # of one call of every part
+        ("power_limited", pa.bool_()),
+        ("throttled", pa.bool_()),
+        ("resolved", pa.bool_()),
+        ("stop_reason", pa.string()),
+        ("launch", pa.string()),
+        ("status", pa.string()),
+        ("message", pa.string()),
+        ("protocol", pa.string()),
+        ("protocol_version", pa.int32()),
+        ("l2", pa.string()),
+        ("power", pa.string()),
+        ("devices", pa.list_(pa.string())),
+    ],
+    metadata={"schema_version": str(SCHEMA_VERSION)},
+)
+"""One row per Point per GPU model, best first within its Family."""
+
+
+def shard_table(
+    bundle: Bundle, measurement: Measurement, timing: Timing, *, attempt: int, code_version: str, plan_hash: str
+) -> pa.Table:
+    """Build the Shard of one Measurement (SHARD_SCHEMA): its facts, then its samples."""
+    rows = shard.fact_rows(bundle, measurement, timing, attempt=attempt, code_version=code_version, plan_hash=plan_hash)
+    facts = pa.Table.from_pylist(rows, schema=SHARD_SCHEMA)
+    columns, count = shard.sample_columns(measurement, attempt=attempt), len(measurement.samples)
+    arrays = [
+        pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in SHARD_SCHEMA
+    ]
+    return pa.concat_tables([facts, pa.Table.from_arrays(arrays, schema=SHARD_SCHEMA)])
+
+
+def safe_name(text: str) -> str:
+    """Return ``text`` as lower-case words joined by ``-``, safe as one path component.
+
+    >>> safe_name("NVIDIA H200"), safe_name("AMD EPYC 9654 (96-Core)")
+    ('nvidia-h200', 'amd-epyc-9654-96-core')
+    """
+    return "-".join(re.findall(r"[a-z0-9]+", text.lower())) or "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStore:
+    """One run's directory: ``manifest.json``, ``shards/``, ``ranking.parquet``, ``ranking.md``."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, results: str | Path, name: str, manifest: Mapping[str, Any]) -> Self:
+        """Make the run ``name`` under ``results`` and write its manifest.
+
+        Raises:
+            StoreError: the name is no plain directory name, the run exists, or the disk refuses.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+-]*", name):
+            raise StoreError(
+                f"run name {name!r}: use letters, digits, '.', '_', '+' and '-', beginning with a letter or a digit; "
+                "run.dir says where runs land"
+            )
+        path = Path(results) / name
+        if path.exists():
+            raise StoreError(f"run {path} exists already: choose another run.name")
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise StoreError(f"cannot create the run {path}: {error.strerror or error}") from error
+        store = cls(path)
+        store.write_manifest(manifest)
+        return store
+
+    @classmethod
+    def open(cls, path: str | Path, *, writable: bool = False) -> Self:
+        """Open a run that exists; ``writable`` also sweeps the torn temporary files of a killed writer.
+
+        Raises:
+            StoreError: ``path`` is no run, was written by a newer version, or cannot be swept.
+        """
+        store = cls(Path(path))
+        if not store.is_run():
+            raise StoreError(f"{path} is not a run: expected a directory with manifest.json or shards/ in it")
+        store.manifest()
+        if writable:
+            sweep_temporaries(store.path)
+        return store
+
+    def discard(self) -> None:
+        """Remove the run from the disk: for one in which nothing was measured."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def is_run(self) -> bool:
+        """Whether there is a run here."""
+        return self.manifest_path.is_file() or (self.path / "shards").is_dir()
+
+    @property
+    def name(self) -> str:
+        """The run's name: that of its directory."""
+        return self.path.resolve().name
+
+    @property
+    def manifest_path(self) -> Path:
+        """The run's facts as JSON."""
+        return self.path / "manifest.json"
+
+    @property
+    def ranking_path(self) -> Path:
+        """The merged result as Parquet."""
+        return self.path / "ranking.parquet"
+
+    @property
+    def markdown_path(self) -> Path:
+        """The merged result as the terminal showed it."""
+        return self.path / "ranking.md"
+
+    def shard_path(self, gpu: str, uuid: str, bundle_id: str, attempt: int) -> Path:
+        """Where the Shard of one attempt at one Bundle on one device lies."""
+        device = re.sub(r"[^A-Za-z0-9._-]", "-", uuid).lstrip(".") or "unknown"
+        bundle = re.sub(r"[^A-Za-z0-9._-]", "-", bundle_id).lstrip(".")
+        return self.path / "shards" / f"gpu={safe_name(gpu)}" / f"device={device}" / f"{bundle}.{attempt}.parquet"
+
+    def shard_paths(self) -> tuple[Path, ...]:
+        """All Shards, in a fixed order."""
+        return tuple(sorted(self.path.glob("shards/gpu=*/device=*/[!.]*.parquet")))
+
+    def write_shard(self, table: pa.Table) -> Path:
+        """Write one Shard whole, facts and samples as two row groups; return its path.
+
+        Raises:
+            StoreError: this attempt is on disk already (measurements are append-only), or the disk refuses.
+        """
+        facts, samples = (table.filter(pc.equal(table["record"], name)) for name in (shard.FACTS, shard.SAMPLE))
+        first = facts.select(["gpu", "uuid", "bundle_id", "attempt"]).slice(0, 1).to_pylist()[0]
+        path = self.shard_path(**first)
+        if path.exists():
+            raise StoreError(f"{path} exists already: a shard is never overwritten")
+        write_atomic(path, _parquet([facts, samples] if samples.num_rows else [facts]))
+        return path
+
+    def reader(self) -> ShardReader:
+        """Open all Shards as one dataset; the corrupt ones are set aside and named in ``problems``."""
+        return ShardReader(self.shard_paths(), SHARD_SCHEMA, SCHEMA_VERSION)
+
+    def read_facts(self) -> Read:
+        """Read the facts rows of every sound Shard."""
+        return self.reader().facts()
+
+    def read_samples(self) -> Read:
+        """Read the sample rows of every sound Shard."""
+        return self.reader().samples()
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest, or nothing where there is none (``shards/`` alone is still a run).
+
+        Raises:
+            StoreError: it is unreadable, or a newer version wrote it.
+        """
+        try:
+            found = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise StoreError(f"cannot read {self.manifest_path}: {error}") from error
+        if not isinstance(found, dict) or not isinstance(found.get("schema_version"), int):
+            raise StoreError(f"{self.manifest_path} is no manifest: it has no schema_version")
+        if found["schema_version"] > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self.manifest_path} has schema_version {found['schema_version']}, newer than {SCHEMA_VERSION}, the "
+                "newest that this version reads: update the orchestrator"
+            )
+        return found
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write the whole manifest; ``run`` and ``schema_version`` are added."""
+        facts = {"schema_version": SCHEMA_VERSION, "run": self.name, **manifest}
+        write_atomic(self.manifest_path, (json.dumps(facts, indent=2) + "\n").encode())
+
+    def update_manifest(self, **changes: object) -> None:
+        """Replace some of the manifest's facts, atomically."""
+        self.write_manifest({**self.manifest(), **changes})
+
+    def write_ranking(self, table: pa.Table, markdown: str) -> None:
+        """Write ``ranking.parquet`` and ``ranking.md``, each whole; the same ranking gives the same bytes."""
+        write_atomic(self.ranking_path, _parquet([table]))
+        write_atomic(self.markdown_path, markdown.encode())
+
+    def read_ranking(self) -> pa.Table:
+        """Return the ranking that was written last.
+
+        Raises:
+            StoreError: there is none, it is unreadable, or a newer version wrote it.
+        """
+        read = ShardReader((self.ranking_path,), RANKING_SCHEMA, SCHEMA_VERSION).all()
+        if read.problems:
+            raise StoreError(read.problems[0])
+        return read.table
+
+
+def _parquet(row_groups: Sequence[pa.Table]) -> bytes:
+    """Encode tables of one schema as one Parquet file, each as a row group of its own."""
+    sink = pa.BufferOutputStream()
+    schema = row_groups[0].schema
+    # Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
+    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": ["record"]}
+    with pq.ParquetWriter(sink, schema, **options) as writer:
+        for table in row_groups:
+            writer.write_table(table, row_group_size=max(table.num_rows, 1))
+    return bytes(sink.getvalue())

@@ -1,0 +1,159 @@
+"""What a person reads of a ranking: per Family the baseline and the best Candidates, as text cells."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tasks.settings import Timing
+
+Row = dict[str, Any]
+
+UNKNOWN = "-"
+LEGEND = (
+    "±: half the interval of the cost relative to the best. tie: Candidates of one group cannot be told apart, "
+    "those of group 1 not from the best. align: the largest power of two that divides d_ff / tp."
+)
+
+_COLUMNS = ("d_ff", "TFLOP/s", "±", "vs baseline", "tie", "mlp_params", "align")
+_FAMILY = ("gpu", "protocol", "protocol_version", "l2", "power", "family_id")
+_MOST_PART_COLUMNS = 2  # as many as fit into 80 columns
+_LONGEST_MESSAGE = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FamilyTable:
+    """One Family for reading; the first row is the baseline where ``has_baseline``. All cells are plain text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    has_baseline: bool
+    notes: tuple[str, ...]
+
+
+def family_tables(ranking: pa.Table, top: int) -> Iterator[FamilyTable]:
+    """Yield one table per Family of a ranking (RANKING_SCHEMA), in its order: the baseline, then the best ``top``."""
+    rows = ranking.to_pylist()
+    for _, family in itertools.groupby(rows, key=lambda row: tuple(row[name] for name in _FAMILY)):
+        yield _family_table(list(family), top)
+
+
+def status_counts(ranking: pa.Table) -> dict[str, int]:
+    """Candidates per status, ``ok`` first, then the most frequent."""
+    return _counts(ranking["status"].to_pylist())
+
+
+def tflops(value: float) -> str:
+    """Four significant digits from 100 on, else three: a CPU reaches less than 1.
+
+    >>> tflops(633.42), tflops(45.17), tflops(0.04318)
+    ('633.4', '45.2', '0.0432')
+    """
+    if value <= 0:
+        return "0"
+    rounded = float(f"{value:.2e}")  # first: 99.96 has the digits of 100
+    digits = 4 if rounded >= 100 else 3
+    return f"{value:.{max(digits - 1 - math.floor(math.log10(rounded)), 0)}f}"
+
+
+def parameters(count: int) -> str:
+    """Write a parameter count in thousands, millions or billions.
+
+    >>> parameters(786_432), parameters(134_209_536), parameters(1_409_286_144)
+    ('786,432', '134.21M', '1.409B')
+    """
+    if count < 1_000_000:
+        return f"{count:,}"
+    return f"{count / 1e6:.2f}M" if count < 1_000_000_000 else f"{count / 1e9:,.3f}B"
+
+
+def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
+    baseline = [row for row in rows if row["baseline"]]
+    best = [row for row in rows if row["rank"] is not None and not row["baseline"]][:top]
+    parts = _part_names(rows)
+    return FamilyTable(
+        title=_title(rows),
+        columns=(*_COLUMNS, *parts),
+        rows=tuple(_cells(row, parts) for row in baseline + best),
+        has_baseline=bool(baseline),
+        notes=(*_state(rows), *_failures(rows)),
+    )
+
+
+def _title(rows: Sequence[Row]) -> str:
+    first, rounds = rows[0], max(row["rounds"] or 0 for row in rows)
+    seq = "" if first["seq"] is None else f" seq={first['seq']}"
+    point = f"{first['role']} h={first['h']} tp={first['tp']} batch={first['batch']}{seq} {first['dtype']}"
+    return f"{point}, {first['gpu']}, {rounds} round{'' if rounds == 1 else 's'}"
+
+
+def _state(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what a reader must know before trusting the order; nothing where all is as it should be."""
+    first = rows[0]
+    if not first["resolved"] and any(row["rank"] is not None for row in rows):
+        reasons = [reason for reason in first["stop_reason"].split(", ") if reason != "resolved"]
+        yield "not resolved" + (f": {', '.join(reasons)}" if reasons else "")
+    default = Timing()
+    regime = [f"{name} {first[name]}" for name in ("protocol", "l2", "power") if first[name] != getattr(default, name)]
+    if regime:
+        yield ", ".join(regime)
+    if first["throttled"]:
+        yield "throttled: the device slowed down for heat or power faults while it measured"
+
+
+def _failures(rows: Sequence[Row]) -> Iterator[str]:
+    failed = [row for row in rows if row["rank"] is None]
+    if failed:
+        counts = ", ".join(f"{count} {status}" for status, count in _counts([row["status"] for row in failed]).items())
+        message = " ".join(failed[0]["message"].split())
+        short = message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
+        yield f"not measured: {counts}; d_ff {failed[0]['d_ff']}: {short}"
+
+
+def _part_names(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Names of the parts to show beside the whole: none where the whole is the only one."""
+    names = tuple(part["part"] for part in max((row["parts"] or [] for row in rows), key=len))
+    return names if 1 < len(names) <= _MOST_PART_COLUMNS else ()
+
+
+def _cells(row: Row, parts: Sequence[str]) -> tuple[str, ...]:
+    known = {part["part"]: part["tflops"] for part in row["parts"] or []}
+    return (
+        str(row["d_ff"]),
+        UNKNOWN if row["tflops"] is None else tflops(row["tflops"]),
+        _uncertainty(row),
+        _versus_baseline(row),
+        UNKNOWN if row["tie_group"] is None else str(row["tie_group"]),
+        parameters(row["mlp_params"]),
+        str(row["align_local"]),
+        *(tflops(known[name]) if name in known else UNKNOWN for name in parts),
+    )
+
+
+def _uncertainty(row: Row) -> str:
+    low, high = row["relative_low"], row["relative_high"]
+    if low is None or high is None:
+        return UNKNOWN
+    return "best" if low == high == 1.0 else f"{(high - low) / 2 * 100:.2f}%"
+
+
+def _versus_baseline(row: Row) -> str:
+    """Say how much faster per FLOP; ``tie`` where the interval cannot tell it from the baseline."""
+    if row["baseline"]:
+        return "baseline" if row["rank"] is not None else str(row["status"])
+    if row["speedup"] is None:
+        return UNKNOWN
+    low, high = row["speedup_low"], row["speedup_high"]
+    if low is not None and high is not None and low <= 1.0 <= high:
+        return "tie"
+    return f"{(row['speedup'] - 1) * 100:+.1f}%"
+
+
+def _counts(statuses: Sequence[str]) -> dict[str, int]:
+    counts = Counter(statuses)
+    return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", -item[1], item[0])))

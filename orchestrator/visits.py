@@ -1,0 +1,65 @@
+"""The samples of each Shard as one matrix: rounds by Gemms."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Seconds = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class ShardKey:
+    """Which Shard: one attempt at one Bundle on one device."""
+
+    uuid: str
+    bundle_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visits:
+    """Seconds per call of one Shard: ``seconds[round, column]``, NaN where a round did not visit the Gemm."""
+
+    columns: dict[str, int]
+    seconds: Seconds
+    rounds: npt.NDArray[np.int64]
+
+    def since(self, first_round: int) -> "Visits":
+        """Return the visits of this round and later ones."""
+        kept = self.rounds >= first_round
+        return Visits(columns=self.columns, seconds=self.seconds[kept], rounds=self.rounds[kept])
+
+    def of(self, gemm_ids: Iterable[str]) -> Seconds:
+        """Return ``[rounds, len(gemm_ids)]``; a Gemm without samples is a column of NaN."""
+        padded = np.column_stack([self.seconds, np.full(len(self.seconds), np.nan)])
+        return padded[:, [self.columns.get(gemm_id, -1) for gemm_id in gemm_ids]]
+
+
+COLUMNS = ("uuid", "bundle_id", "attempt", "gemm_id", "round", "seconds")
+"""What of the sample rows is needed here."""
+
+
+def visits_by_shard(samples: pa.Table) -> dict[ShardKey, Visits]:
+    """Split sample rows (SHARD_SCHEMA, at least COLUMNS) by Shard, each as a matrix."""
+    keys = list(COLUMNS[:3])
+    lists = [(name, "list") for name in COLUMNS[3:]]
+    # One thread: the order inside a group is then that of the rows.
+    groups = samples.group_by(keys, use_threads=False).aggregate(lists)
+    return {
+        ShardKey(*(groups[name][i].as_py() for name in keys)): _matrix(
+            *(groups[f"{name}_list"][i].values for name, _ in lists)
+        )
+        for i in range(groups.num_rows)
+    }
+
+
+def _matrix(gemm_ids: pa.Array, rounds: pa.Array, seconds: pa.Array) -> Visits:
+    encoded = gemm_ids.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    distinct, row = np.unique(rounds.to_numpy(zero_copy_only=False), return_inverse=True)
+    matrix = np.full((len(distinct), len(names)), np.nan)
+    matrix[row, encoded.indices.to_numpy(zero_copy_only=False)] = seconds.to_numpy(zero_copy_only=False)
+    return Visits(columns={name: i for i, name in enumerate(names)}, seconds=matrix, rounds=distinct)

@@ -1,0 +1,33 @@
+"""Which run a user means."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import StoreError
+from orchestrator.runs import find_run, list_runs
+from orchestrator.store import RunStore
+
+
+def test_a_run_is_found_by_name_by_path_and_as_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The names sort the other way round than the times.
+    RunStore.create(tmp_path / "results", "b-old", {"started_utc": "2026-11-29T10:00:00+00:00"})
+    RunStore.create(tmp_path / "results", "a-new", {"started_utc": "2026-11-29T11:00:00+00:00"})
+    (tmp_path / "results" / "examples").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert [path.name for path in list_runs("results")] == ["b-old", "a-new"]
+    assert find_run("latest", "results").name == "a-new"
+    assert find_run("b-old", "results").name == "b-old"
+    assert find_run("results/b-old", "results").name == "b-old"
+    assert find_run(str(tmp_path / "results" / "a-new"), "elsewhere").name == "a-new"
+
+
+def test_an_unknown_run_lists_the_runs_there_are(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no run 'latest': there are no runs under"):
+        find_run("latest", tmp_path)
+    RunStore.create(tmp_path, "cpu-1", {})
+    with pytest.raises(StoreError, match=r"unknown run 'cpu-2'; did you mean cpu-1\? there are: cpu-1"):
+        find_run("cpu-2", tmp_path)
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(StoreError, match="is not a run"):
+        find_run("plain", tmp_path)

@@ -1,0 +1,104 @@
+"""A ranking on the screen: inside 80 columns, and never markup from a device's or a user's text."""
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from orchestrator.ranking import rank
+from orchestrator.store import RunStore, shard_table
+from orchestrator.tables import family_tables
+from orchestrator.terminal import footer, markdown, show
+from tasks.settings import Timing
+from tests.builders import as_bundle, measurement, mlp_family, parts_at, per_flop, ranking_of
+
+
+def printed(ranking: pa.Table, *, top: int = 5, run: str = "results/run", terminal: bool = False) -> str:
+    out = io.StringIO()
+    show(Path(run), ranking, top, console=Console(file=out, width=80, force_terminal=terminal))
+    return out.getvalue()
+
+
+def test_the_widest_table_fits_80_columns() -> None:
+    wide = {
+        "parts": parts_at(1234.5, 1234.5),
+        "d_ff": 1_048_576,
+        "mlp_params": 123_456_789_012,
+        "align_local": 131_072,
+        "tie_group": 128,
+        "relative_low": 1.0,
+        "relative_high": 1.3,
+    }
+    lines = printed(ranking_of({**wide, "baseline": True}, wide)).splitlines()
+    assert max(map(len, lines[:-2])) <= 80
+    assert "…" not in "".join(lines)
+    assert any("123.457B" in line and "131072" in line and "15.00%" in line for line in lines)
+
+
+def test_families_are_separate_tables_in_the_rankings_order() -> None:
+    text = printed(ranking_of({}, {"family_id": "x", "h": 4096}, {"gpu": "AMD MI300X"}))
+    titles = [line for line in text.splitlines() if line.startswith("mlp h=")]
+    assert [title.split(",")[0].split()[1] for title in titles] == ["h=8192", "h=4096", "h=8192"]
+
+
+def test_text_from_outside_is_never_markup() -> None:
+    hostile = {"gpu": "[red]GPU[/red] <script>|", "rank": None, "status": "oom", "message": "[/] *a* | <b>"}
+    assert "[red]GPU[/red] <script>|" in printed(ranking_of(hostile))
+    text = markdown(Path("run"), ranking_of(hostile), 5)
+    assert "<script>" not in text.replace("\\<", "")
+    assert r"\[/\] \*a\* \| \<b\>" in text
+
+
+def test_colour_is_for_terminals_and_not_under_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[" not in printed(ranking_of({}))
+    assert "\x1b[1;36m" in printed(ranking_of({}), terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "36m" not in printed(ranking_of({}), terminal=True)
+
+
+def test_the_end_says_where_the_run_is_what_happened_and_what_to_do_next() -> None:
+    run = "results/" + "long-name-" * 10
+    table = ranking_of({}, {"rank": None, "status": "oom"})
+    assert printed(table, run=run).splitlines()[-2:] == [
+        f"{run}: 1 ok, 1 oom",
+        f"next: python -m orchestrator rank {run}",
+    ]
+    assert footer(Path("a b"), table, ["x is corrupt"]).plain.splitlines() == [
+        "x is corrupt",
+        "a b: 1 ok, 1 oom",
+        "next: python -m orchestrator rank 'a b'",
+    ]
+
+
+def test_an_empty_ranking_says_so() -> None:
+    assert printed(ranking_of()).splitlines()[0] == "results/run: nothing was measured in this run"
+    assert "nothing was measured in this run" in markdown(Path("run"), ranking_of(), 5)
+
+
+def test_markdown_holds_the_same_cells_as_the_terminal() -> None:
+    table = ranking_of({"baseline": True, "d_ff": 21845}, {"d_ff": 22016, "parts": parts_at(700.0, 560.0)})
+    lines = markdown(Path("results/my_run"), table, 5).splitlines()
+    assert lines[0] == r"# Ranking of my\_run"
+    found = [tuple(line.strip("| ").split(" | ")) for line in lines if line.startswith("| ")]
+    (family,) = family_tables(table, 5)
+    assert found == [family.columns, ("---:",) * 9, *family.rows]
+
+
+def test_a_measured_run_prints_its_ranking(tmp_path: Path) -> None:
+    store, family = RunStore.create(tmp_path, "run", {}), mlp_family([128, 256, 512], baseline=256)
+    measured = measurement(family, per_flop({512: 2.0, 256: 1.5}))
+    bundle = as_bundle(family)
+    store.write_shard(shard_table(bundle, measured, Timing(), attempt=0, code_version="1", plan_hash="a"))
+    text = printed(rank(store).table)
+    cells = [line.split() for line in text.splitlines() if line[:7].strip().isdigit()]
+    # Seconds per TFLOP by d_ff: gate_up (n = 2·d_ff) 1.5, 2.0, 1.0 and down (k = d_ff) 1.0, 1.5, 2.0. gate_up has
+    # twice the FLOPs: in all 4/3, 5.5/3 and 4/3, so that 128 and 512 tie, 37.5% faster than the baseline.
+    assert cells == [
+        ["256", "0.545", "0.00%", "baseline", "2", "49,152", "256", "0.500", "0.667"],
+        ["128", "0.750", "best", "+37.5%", "1", "24,576", "128", "0.667", "1.00"],
+        ["512", "0.750", "best", "+37.5%", "1", "98,304", "512", "1.00", "0.500"],
+    ]
