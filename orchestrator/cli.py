@@ -1,0 +1,89 @@
+"""The command line: which verb, its arguments, and exit codes."""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from orchestrator import __version__
+from orchestrator.errors import OrchestratorError, unknown
+from orchestrator.verbs import VERBS
+
+PROGRAM = "python -m orchestrator"
+INTERRUPTED = 130
+EXIT_CODES = "exit codes: 0 all measured; 1 some measurements failed; 2 usage or configuration; 130 interrupted"
+
+
+def entry() -> NoReturn:
+    """Run one command as a program of its own; end at once, for nothing is left that Python would have to tidy up."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code. A user's mistake is one clear message, an internal fault a traceback."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    _log(debug=debug)
+    try:
+        code = _dispatch([word for word in words if word != "--debug"])
+        sys.stdout.flush()  # here, where a reader that has left is no error
+        return code
+    except OrchestratorError as error:
+        if debug:
+            raise
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (head, less) has left: point stdout elsewhere, or closing it fails again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if words and words[0] in ("-h", "--help", "help"):
+        from orchestrator.help import overview
+
+        sys.stdout.write(overview())
+        return 0
+    if words and words[0] == "--version":
+        sys.stdout.write(f"{__version__}\n")
+        return 0
+    verb = "run"
+    if words and not words[0].startswith("-") and "=" not in words[0]:
+        verb = words.pop(0)
+        if verb not in VERBS:
+            raise UsageError(f"{unknown('verb', verb, VERBS)}\nusage: {PROGRAM} [VERB] [conf=NAME] [key=value ...]")
+    module = importlib.import_module(f"orchestrator.verbs.{verb}")
+    parser = argparse.ArgumentParser(
+        prog=f"{PROGRAM} {verb}",
+        description=VERBS[verb],
+        epilog=EXIT_CODES,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--debug", action="store_true", help="show log lines, and tracebacks of every error")
+    module.configure(parser)
+    return int(module.execute(parser.parse_args(words)))
+
+
+def _log(*, debug: bool) -> None:
+    """Log to stderr: the progress of a sweep without a terminal, and all there is with ``--debug``."""
+    if debug:
+        logging.basicConfig(level=logging.INFO, format="%(relativeCreated)6d ms %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("orchestrator").setLevel(logging.DEBUG)
+    else:
+        logging.basicConfig(level=logging.WARNING, format="%(message)s")
+        logging.getLogger("orchestrator.progress").setLevel(logging.INFO)
+
+
+class UsageError(OrchestratorError):
+    """A command line that cannot be understood."""

@@ -1,0 +1,239 @@
+"""The Ray cluster: reaching it, what it has, and which of it a request may use."""
+
+import importlib
+import os
+import re
+import secrets
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from orchestrator.errors import ClusterError
+from orchestrator.schema import Cluster
+from tasks.records import DeviceInfo
+
+PROBE_S = 5.0
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
+HTTP2_SETTINGS = 4
+WORKER_MODULES = ("orchestrator.worker", "tasks.measure")
+LABEL = "ray.io/accelerator-type"
+WORKER_ENVIRONMENT = {
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 spoils the timing
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One node of the cluster that is alive. label: Ray's name for the node's first accelerator, where it has one."""
+
+    node_id: str
+    host: str
+    address: str
+    gpus: int
+    cpus: int
+    label: str | None
+
+    def __str__(self) -> str:
+        gpus = f"{self.gpus} x {self.label or 'unnamed GPU'}" if self.gpus else "no GPU"
+        return f"{self.host} ({self.address}): {gpus}"
+
+
+@contextmanager
+def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
+    """Be connected to the cluster of ``cluster.address``, else of RAY_ADDRESS, else to a local Ray of one's own.
+
+    meanwhile: modules to import while Ray starts, which takes seconds of waiting. Yields whether the Ray is one's own:
+    then its workers have WORKER_ENVIRONMENT already.
+
+    Raises:
+        ClusterError: the address cannot be used, or no Ray answers there.
+    """
+    address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
+    check_address(address, min(PROBE_S, cluster.start_timeout_s))
+    _prepare_environment(local=address == "local")
+    import ray
+
+    if ray.is_initialized():
+        raise ClusterError("this process is connected to Ray already: end that connection first (ray.shutdown())")
+    loading = ThreadPoolExecutor(max_workers=1)
+    loading.submit(lambda: [importlib.import_module(name) for name in meanwhile])
+    try:
+        ray.init(address=address, **_init_options(local=address == "local"))
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise ClusterError(f"cannot {_action(address)}: {error}") from error
+    finally:
+        loading.shutdown()  # a module that cannot be imported says so where it is used
+    try:
+        yield address == "local"
+    finally:
+        ray.shutdown()
+
+
+def check_address(address: str, timeout_s: float) -> None:
+    """Return if something that speaks Ray's protocol answers; Ray itself would try a dead address for many minutes.
+
+    Raises:
+        ClusterError: no usable address, or nothing that could be Ray answers there.
+    """
+    if address in ("local", "auto"):
+        return
+    if address.startswith("ray://"):
+        raise ClusterError(
+            f"cluster.address={address}: Ray Client (ray://) is not supported, it slows every call tenfold. Run the "
+            "command on a node of the cluster with cluster.address=HOST:6379, or by `ray job submit`"
+        )
+    host, port = _host_and_port(address)
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            # With TLS the greeting differs; then an open port has to do.
+            greeted = os.environ.get("RAY_USE_TLS", "0") != "0" or _speaks_http2(connection)
+    except OSError as error:
+        raise ClusterError(f"no Ray cluster answers at {address}: {error}") from error
+    if not greeted:
+        raise ClusterError(f"what answers at {address} is not Ray: give the GCS's HOST:PORT, often :6379")
+
+
+def nodes() -> tuple[Node, ...]:
+    """Return the nodes that are alive."""
+    import ray
+
+    listing: Any = ray.nodes  # Ray leaves it untyped
+    return tuple(_node(facts) for facts in listing() if facts["Alive"])
+
+
+def accelerators() -> tuple[Node, ...]:
+    """Return the nodes that have GPUs."""
+    return tuple(node for node in nodes() if node.gpus)
+
+
+def local_node() -> Node:
+    """Return the node that this process runs on."""
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    return next(node for node in nodes() if node.node_id == here)
+
+
+def usable(gpu: str, among: Iterable[Node]) -> tuple[Node, ...]:
+    """Return the nodes that have GPUs and may have ``gpu`` (any, auto, a family or a key of the catalogue).
+
+    A node whose label clearly names another family of the catalogue is left out. Labels come from a node's first
+    GPU only, so what each worker reports of its own device decides: see ``accepts``.
+    """
+    found = tuple(node for node in among if node.gpus)
+    if gpu in ("any", "auto"):
+        return found
+    from orchestrator import catalogue
+
+    wanted = {spec.family for spec in catalogue.family_or_key(gpu)}
+    known = {spec.family for spec in catalogue.load().values()}
+    named = {node: _words(node.label) & known for node in found}
+    return tuple(node for node in found if not named[node] or named[node] & wanted)
+
+
+def require(gpu: str, among: Iterable[Node]) -> tuple[Node, ...]:
+    """Return ``usable``, which must not be empty.
+
+    Raises:
+        ClusterError: says what the cluster has.
+    """
+    found = tuple(among)
+    if chosen := usable(gpu, found):
+        return chosen
+    what = "no GPU" if gpu in ("any", "auto") else f"no GPU that is '{gpu}'"
+    raise ClusterError(complaint(f"the cluster has {what}", gpu, found))
+
+
+def complaint(problem: str, gpu: str, among: Iterable[Node]) -> str:
+    """Say what keeps ``gpu`` from being measured on, what the cluster has, and what to do."""
+    found = tuple(among)
+    has = "\n".join(f"  {node}" for node in found) or "  no nodes"
+    others = any(node.gpus for node in found) and gpu not in ("any", "auto", "cpu")
+    advice = "\ncluster.gpu=any measures on whatever GPUs there are" if others else ""
+    advice = advice if any(node.gpus for node in found) else "\nconf=cpu measures on the CPU"
+    return f"{problem}\nthe cluster's nodes:\n{has}{advice}"
+
+
+def accepts(gpu: str, device: DeviceInfo) -> bool:
+    """Return whether a device, by what it reports of itself, is one that ``gpu`` asks for."""
+    if gpu in ("any", "auto", "cpu"):
+        return (device.kind == "cpu") == (gpu == "cpu")
+    from orchestrator import catalogue
+
+    return catalogue.match(device.gpu, device.memory_bytes) in catalogue.family_or_key(gpu)
+
+
+def _prepare_environment(*, local: bool) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if local:
+        # Workers inherit it. By Ray's runtime environment the first worker would be ready some seconds later.
+        os.environ.update(WORKER_ENVIRONMENT)
+        # The worker that Ray starts ahead of need imports these, torch among them, while the driver connects.
+        os.environ.setdefault("RAY_preload_python_modules", ",".join(WORKER_MODULES))
+    if local and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        # Authentication stays on, by a token of this process alone. Ray's default would write one to the home
+        # directory, which a later `ray start --head` then demands. Ray reads both once, when it is imported: set
+        # later, they would reach its servers only, and the driver could not talk to them.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def _init_options(*, local: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if local:
+        # Ray starts an idle worker for each CPU that it is told of; this job runs one actor a device.
+        return {**options, "include_dashboard": False, "num_cpus": 1}
+    import orchestrator
+    import tasks
+
+    return {**options, "runtime_env": {"py_modules": [orchestrator, tasks]}}
+
+
+def _action(address: str) -> str:
+    return "start a local Ray" if address == "local" else f"connect to the Ray cluster at {address}"
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or not port or parts.netloc != address:
+        raise ClusterError(f"cluster.address={address}: expected HOST:PORT, for example 10.0.0.1:6379")
+    return host, port
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether the other end answers HTTP/2, as every gRPC server does: with a SETTINGS frame."""
+    connection.sendall(HTTP2_PREFACE)
+    header = b""
+    while len(header) < 9 and (received := connection.recv(9 - len(header))):
+        header += received
+    return len(header) == 9 and header[3] == HTTP2_SETTINGS
+
+
+def _node(facts: dict[str, Any]) -> Node:
+    resources = facts["Resources"]
+    types = [name.removeprefix("accelerator_type:") for name in resources if name.startswith("accelerator_type:")]
+    return Node(
+        node_id=facts["NodeID"],
+        host=facts["NodeManagerHostname"],
+        address=facts["NodeManagerAddress"],
+        gpus=int(resources.get("GPU", 0)),
+        cpus=int(resources.get("CPU", 0)),
+        label=facts.get("Labels", {}).get(LABEL) or next(iter(types), None),
+    )
+
+
+def _words(label: str | None) -> set[str]:
+    """Split a label such as ``AMD-Instinct-MI300X-OAM`` into lower-case words."""
+    return set(re.findall(r"[a-z0-9]+", (label or "").lower()))

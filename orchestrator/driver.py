@@ -1,0 +1,267 @@
+"""A sweep on Ray. The only module that submits work to it: one actor per GPU, or one with all cores of this node."""
+
+import io
+import itertools
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from orchestrator import cluster
+from orchestrator.dispatch import Dispatcher
+from orchestrator.engine import Event, Failure, Report, Result
+from orchestrator.errors import ClusterError
+from orchestrator.interrupts import interruptible
+from orchestrator.progress import Board
+from orchestrator.queue import Assignment, BundleQueue
+from orchestrator.schema import Config
+from orchestrator.store import RunStore
+from orchestrator.worker import MESSAGE_LENGTH, Worker, WorkerSpec, shard
+from tasks.family import Bundle
+from tasks.records import DeviceInfo, GemmFacts, Measurement, Telemetry
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 0.1
+ACTOR_OPTIONS: dict[str, Any] = {
+    "max_restarts": 0,
+    "max_task_retries": 0,
+    "enable_task_events": False,
+}
+
+RUNTIME_ENVIRONMENT: dict[str, Any] = {"runtime_env": {"env_vars": cluster.WORKER_ENVIRONMENT}}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GemmFailure:
+    """One Gemm that was not measured."""
+
+    bundle_id: str
+    facts: GemmFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepResult:
+    """How a sweep ended. bundles: those that ended; unfinished: those that did not; problem: why not, or ""."""
+
+    bundles: int
+    unfinished: int
+    failures: tuple[GemmFailure, ...]
+    skipped: tuple[GemmFailure, ...]
+    devices: tuple[DeviceInfo, ...]
+    interrupted: bool
+    problem: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """130 if interrupted, 1 if anything failed or is unfinished, else 0."""
+        return 130 if self.interrupted else int(bool(self.failures or self.unfinished))
+
+
+def sweep(
+    config: Config,
+    bundles: Sequence[Bundle],
+    store: RunStore,
+    *,
+    progress: Board,
+    code_version: str,
+    plan_hash: str,
+    open_device: str | None = None,
+    measure: str | None = None,
+    own_ray: bool = False,
+) -> SweepResult:
+    """Measure every Bundle once, and write each Shard when it arrives. Call it inside ``cluster.connect``.
+
+    own_ray: what ``cluster.connect`` yielded.
+    open_device, measure: ``module:name`` of replacements for the device functions (see WorkerSpec).
+
+    Raises:
+        ClusterError: no device could be used at all.
+        StoreError: a Shard could not be written.
+    """
+    spec = _spec(config, code_version, plan_hash, open_device=open_device, measure=measure)
+    engine = RayEngine(spec, _places(config.cluster.gpu), own_ray=own_ray)
+    ledger = Ledger(store, spec)
+    dispatcher = Dispatcher(
+        engine=engine,
+        queue=BundleQueue(bundles),
+        recorder=ledger,
+        board=progress,
+        accepts=lambda device: cluster.accepts(config.cluster.gpu, device),
+        max_workers=config.cluster.max_gpus,
+        start_timeout_s=config.cluster.start_timeout_s,
+    )
+    problem, interrupted = _run(dispatcher)
+    if problem and not ledger.bundles and not interrupted:
+        raise ClusterError(cluster.complaint(problem, config.cluster.gpu, cluster.nodes()))
+    return SweepResult(
+        bundles=ledger.bundles,
+        unfinished=dispatcher.queue.unfinished,
+        failures=tuple(ledger.failures),
+        skipped=tuple(ledger.skipped),
+        devices=tuple(dispatcher.devices.values()),
+        interrupted=interrupted,
+        problem=problem,
+    )
+
+
+class Ledger:
+    """Writes what happened to each Bundle, and counts it."""
+
+    def __init__(self, store: RunStore, spec: WorkerSpec) -> None:
+        self._store = store
+        self._spec = spec
+        self.bundles = 0
+        self.failures: list[GemmFailure] = []
+        self.skipped: list[GemmFailure] = []
+
+    def measured(self, assignment: Assignment, result: Result) -> None:
+        """Write the Shard of a result."""
+        self._store.write_shard(pa.ipc.open_stream(result.shard).read_all())
+        self._count(assignment, result.failed)
+
+    def given_up(self, assignment: Assignment, device: DeviceInfo, failure: Failure) -> None:
+        """Write a Shard that holds facts only: why nothing was measured."""
+        facts = tuple(
+            GemmFacts(gemm_id=gemm.gemm_id, status=failure.status, message=failure.message)
+            for gemm in assignment.bundle.gemms
+        )
+        nothing = Measurement(
+            bundle_id=assignment.bundle_id,
+            samples=(),
+            facts=facts,
+            device=device,
+            telemetry=Telemetry(),
+            started_utc=datetime.now(UTC).isoformat(),
+            prepare_s=0.0,
+            measuring_s=0.0,
+            rounds=0,
+            resolved=False,
+            stop_reason="nothing",
+        )
+        self._store.write_shard(shard(self._spec, assignment.bundle, nothing, assignment.attempt))
+        self._count(assignment, facts)
+
+    def _count(self, assignment: Assignment, failed: Sequence[GemmFacts]) -> None:
+        self.bundles += 1
+        for facts in failed:
+            kept = self.skipped if facts.status == "skipped" else self.failures
+            kept.append(GemmFailure(bundle_id=assignment.bundle_id, facts=facts))
+
+
+class RayEngine:
+    """The Engine on Ray: one actor per worker, pinned to its node; every report comes by a streaming generator."""
+
+    def __init__(self, spec: WorkerSpec, places: Callable[[], Mapping[str, int]], *, own_ray: bool) -> None:
+        self.places = places
+        decorate: Any = ray.remote(**_resources(spec.kind), **ACTOR_OPTIONS, **({} if own_ray else RUNTIME_ENVIRONMENT))
+        self._actor = decorate(Worker)
+        self._spec = ray.put(spec)
+        self._names = itertools.count()
+        self._actors: dict[str, Any] = {}
+        self._streams: dict[ray.ObjectRefGenerator, str] = {}
+
+    def start(self, place: str) -> str:
+        """Create an actor on the node ``place``; Ray keeps the request until a GPU is free there."""
+        name = f"worker-{next(self._names)}"
+        here = NodeAffinitySchedulingStrategy(node_id=place, soft=False)
+        self._actors[name] = self._actor.options(scheduling_strategy=here).remote(self._spec)
+        self._streams[self._actors[name].open.options(num_returns="streaming").remote()] = name
+        return name
+
+    def submit(self, assignment: Assignment) -> None:
+        """Queue the call on the assignment's actor."""
+        measure = self._actors[assignment.worker].measure.options(num_returns="streaming")
+        self._streams[measure.remote(assignment.bundle, assignment.attempt)] = assignment.worker
+
+    def stop(self, worker: str) -> None:
+        """Kill the actor's process."""
+        actor = self._actors.pop(worker, None)
+        self._streams = {stream: name for stream, name in self._streams.items() if name != worker}
+        if actor is not None:
+            ray.kill(actor)
+
+    def wait(self, timeout: float) -> list[Event]:
+        """Return at most one report of each worker that has one."""
+        streams = list(self._streams)
+        if not streams:
+            time.sleep(min(timeout, IDLE_S))  # nobody can report: a start is about to be tried again
+            return []
+        ready, _ = ray.wait(streams, num_returns=1, timeout=timeout)
+        if ready and len(streams) > 1:
+            ready, _ = ray.wait(streams, num_returns=len(streams), timeout=0)
+        return [event for stream in ready for event in self._read(stream)]
+
+    def _read(self, stream: ray.ObjectRefGenerator) -> Iterator[Event]:
+        worker = self._streams[stream]
+        try:
+            report: Report = ray.get(next(stream))
+        except StopIteration:
+            del self._streams[stream]
+            return
+        except ray.exceptions.RayError as error:
+            # Not only RayActorError: a worker killed for memory is an OutOfMemoryError.
+            del self._streams[stream]
+            report = Failure(status="worker_died", message=_cause(error), detail=str(error))
+        yield Event(worker=worker, report=report)
+
+
+class LogStream(io.TextIOBase):
+    """Takes what is printed and logs it: Ray prints notices of deaths to standard output, which is the user's."""
+
+    def write(self, text: str) -> int:
+        """Log a text that is not blank."""
+        if text.strip():
+            log.debug("%s", text.strip())
+        return len(text)
+
+
+def _run(dispatcher: Dispatcher) -> tuple[str, bool]:
+    """Run under the signal handlers; return the problem and whether the user interrupted."""
+    with interruptible() as interrupts, redirect_stdout(LogStream()):
+        dispatcher.stop = interrupts.requested
+        try:
+            problem = dispatcher.run()
+        except KeyboardInterrupt:
+            problem = ""
+        return problem, interrupts.requested()
+
+
+def _spec(config: Config, code_version: str, plan_hash: str, **replacements: str | None) -> WorkerSpec:
+    return WorkerSpec(
+        kind="cpu" if config.cluster.gpu == "cpu" else "cuda",
+        timing=config.timing,
+        code_version=code_version,
+        plan_hash=plan_hash,
+        **{name: reference for name, reference in replacements.items() if reference is not None},
+    )
+
+
+def _places(gpu: str) -> Callable[[], Mapping[str, int]]:
+    """Return what lists the nodes to use; raise ClusterError at once where there is none."""
+    if gpu == "cpu":
+        here = cluster.local_node().node_id
+        return lambda: {here: 1}
+    cluster.require(gpu, cluster.nodes())
+    return lambda: {node.node_id: node.gpus for node in cluster.usable(gpu, cluster.nodes())}
+
+
+def _resources(kind: str) -> dict[str, Any]:
+    if kind == "cpu":
+        return {"num_cpus": cluster.local_node().cpus, "num_gpus": 0}
+    return {"num_cpus": 0, "num_gpus": 1}
+
+
+def _cause(error: ray.exceptions.RayError) -> str:
+    """Return what Ray knows of a death in one line, without its colours and general advice."""
+    text = " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).split())
+    detail = text.rpartition("Worker exit detail: ")[2].partition(" Some common causes")[0]
+    return f"{type(error).__name__}: {detail}"[:MESSAGE_LENGTH]

@@ -1,0 +1,63 @@
+"""The boundary between the driver's loop and whatever runs its workers: Ray, or a simulation in one process."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.queue import Assignment
+from tasks.records import DeviceInfo, GemmFacts, Progress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """A worker's process runs; its device is being opened."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """One Bundle as measured: its Shard, and the Gemms that were not measured."""
+
+    shard: bytes  # an Arrow IPC stream of SHARD_SCHEMA
+    failed: tuple[GemmFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A worker that cannot go on: plain text only, for nothing exotic may cross a process boundary.
+
+    status: one of ``tasks.records.STATUSES``. detail: a traceback for the log.
+    """
+
+    status: str
+    message: str
+    detail: str = ""
+
+
+Report = Placed | DeviceInfo | Progress | Result | Failure
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """What one worker reports."""
+
+    worker: str
+    report: Report
+
+
+class Engine(Protocol):
+    """Starts workers at places (nodes), gives them Bundles and passes on what they report."""
+
+    def places(self) -> Mapping[str, int]:
+        """Return how many workers each place can hold, of the places that are there now."""
+
+    def start(self, place: str) -> str:
+        """Ask for one worker at ``place`` and return its name. It reports Placed, then DeviceInfo or Failure."""
+
+    def submit(self, assignment: Assignment) -> None:
+        """Have the assignment's worker measure it. It reports Progress, then Result or Failure."""
+
+    def stop(self, worker: str) -> None:
+        """End a worker's process at once, whatever it does. It reports nothing more."""
+
+    def wait(self, timeout: float) -> list[Event]:
+        """Return what was reported, after at most ``timeout`` seconds. A worker that died reports a Failure."""

@@ -1,0 +1,243 @@
+"""What a user sees while a sweep runs: one live display on a terminal, else plain log lines."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from tasks.family import Bundle
+from tasks.records import DeviceInfo, Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+log = logging.getLogger(__name__)
+
+LINES = 8
+"""Most workers that get a line each."""
+LOG_EVERY_S = 5.0
+REFRESH_EVERY_S = 0.2
+
+
+class View(Protocol):
+    """How a Board is shown."""
+
+    def ready(self, device: DeviceInfo) -> None:
+        """Introduce a device."""
+
+    def update(self, board: "Board") -> None:
+        """Show the present state, if it is time to."""
+
+    def note(self, text: str) -> None:
+        """Say one thing that stays."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Line:
+    """One worker as shown."""
+
+    device: DeviceInfo
+    bundle: Bundle | None = None
+    state: str = "idle"
+    rounds: int = 0
+    since: float = 0.0
+
+
+class Board:
+    """The state of a sweep, fed by the driver; every change is offered to the view."""
+
+    def __init__(self, bundles: Iterable[Bundle], view: View, clock: Callable[[], float] = time.monotonic) -> None:
+        work = {bundle.bundle_id: bundle for bundle in bundles}.values()
+        self.families = sum(len(bundle.families) for bundle in work)
+        self.gemms = sum(len(bundle.gemms) for bundle in work)
+        self.flops = sum(bundle.flops for bundle in work)
+        self.families_done = self.gemms_done = self.gemms_failed = self.flops_done = 0
+        self.workers: dict[str, Line] = {}
+        self.busy_elsewhere = 0
+        self._busy_s = 0.0  # worker-seconds spent on Bundles that have ended
+        self._started = clock()
+        self._view = view
+        self._clock = clock
+
+    def opened(self, worker: str, device: DeviceInfo) -> None:
+        """Note a worker that is ready."""
+        self.workers[worker] = Line(device=device)
+        self._view.ready(device)
+
+    def closed(self, worker: str) -> None:
+        """Note a worker that has ended."""
+        self.workers.pop(worker, None)
+
+    def waiting(self, count: int) -> None:
+        """Note how many GPUs are awaited that others use."""
+        if count != self.busy_elsewhere:
+            self.busy_elsewhere = count
+            if count:
+                self.note(f"waiting for {count} GPU{'s' * (count > 1)} busy elsewhere")
+
+    def started(self, worker: str, bundle: Bundle) -> None:
+        """Note a Bundle that was handed out."""
+        line = self.workers[worker]
+        line.bundle, line.state, line.rounds = bundle, "prepare", 0
+        # What the previous Bundle of this worker took is counted here: its next work goes out before its end is noted.
+        self._busy_s += self._taken(line)
+        line.since = self._clock()
+
+    def advanced(self, worker: str, progress: Progress) -> None:
+        """Note how far a worker is."""
+        line = self.workers[worker]
+        line.state, line.rounds = progress.state, progress.rounds
+
+    def ended(self, bundle: Bundle, *, failed: int, worker: str) -> None:
+        """Note the end of a Bundle, of whose Gemms ``failed`` were not measured."""
+        self.families_done += len(bundle.families)
+        self.gemms_done += len(bundle.gemms)
+        self.gemms_failed += failed
+        self.flops_done += bundle.flops
+        line = self.workers.get(worker)
+        if line is not None and line.bundle is not None and line.bundle.bundle_id == bundle.bundle_id:
+            self._busy_s += self._taken(line)
+            line.bundle, line.state, line.since = None, "idle", 0.0
+        self.tick()
+
+    def note(self, text: str) -> None:
+        """Say one thing that stays."""
+        self._view.note(text)
+
+    def tick(self) -> None:
+        """Offer the state to the view."""
+        self._view.update(self)
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds left: the FLOPs to do, at the pace of the Bundles done, over the workers; None while unknown."""
+        if not self.flops_done or not self._busy_s or not self.workers:
+            return None
+        left = (self.flops - self.flops_done) * self._busy_s / self.flops_done
+        under_way = sum(self._taken(line) for line in self.workers.values() if line.bundle)
+        return max(0.0, left - under_way) / len(self.workers)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the sweep began."""
+        return self._clock() - self._started
+
+    def summary(self) -> str:
+        """One line: how much is done, and how long it will take."""
+        failed = f" ({self.gemms_failed} not measured)" if self.gemms_failed else ""
+        eta = "" if self.eta_s is None else f" · {duration(self.eta_s)} left"
+        return (
+            f"{self.families_done}/{self.families} families · {self.gemms_done}/{self.gemms} GEMMs{failed}"
+            f" · {duration(self.elapsed_s)}{eta}"
+        )
+
+    def lines(self) -> list[str]:
+        """One line per worker, or one for all where there are many."""
+        if len(self.workers) > LINES:
+            states = Counter(line.state for line in self.workers.values())
+            counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+            return [f"{len(self.workers)} devices: {counts}"]
+        return [
+            f"{line.device.gpu} {line.device.uuid[:12]} {line.state}"
+            + (f" {line.bundle.bundle_id}" if line.bundle else "")
+            + (f", round {line.rounds}" if line.state == "measure" else "")
+            for line in self.workers.values()
+        ]
+
+    def _taken(self, line: Line) -> float:
+        return self._clock() - line.since if line.since else 0.0
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as a clock does.
+
+    >>> duration(75.4)
+    '0:01:15'
+    """
+    return str(timedelta(seconds=int(seconds)))
+
+
+class LogView:
+    """Plain log lines, few enough to read: a summary at most every 5 seconds, and at the end."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._devices = 0
+        self._families_done = 0
+
+    def ready(self, device: DeviceInfo) -> None:
+        """Log the first few devices by name."""
+        self._devices += 1
+        if self._devices <= LINES:
+            log.info("%s %s on %s is ready", device.gpu, device.uuid, device.host)
+
+    def update(self, board: Board) -> None:
+        """Log the summary when it is time or all is done."""
+        news = board.families_done > self._families_done
+        if news and (board.families_done == board.families or self._clock() - self._last >= LOG_EVERY_S):
+            self._last, self._families_done = self._clock(), board.families_done
+            log.info("%s", board.summary())
+
+    def note(self, text: str) -> None:
+        """Log at once."""
+        log.warning("%s", text)
+
+
+class LiveView:
+    """One rich Live display, drawn from the driver's own loop."""
+
+    def __init__(self, console: "Console", clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.live import Live
+
+        # No refresh thread: the driver's loop ticks at least twice a second.
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self._clock = clock
+        self._last = 0.0
+
+    def ready(self, device: DeviceInfo) -> None:
+        """Nothing to add: the display has a line for it."""
+
+    def update(self, board: Board) -> None:
+        """Draw, at most five times a second."""
+        if self._clock() - self._last >= REFRESH_EVERY_S:
+            self._last = self._clock()
+            self.live.update(render(board), refresh=True)
+
+    def note(self, text: str) -> None:
+        """Print above the display."""
+        self.live.console.print(text, style="yellow", markup=False, highlight=False)
+
+
+def render(board: Board) -> "Group":
+    """Draw a Board: a bar by FLOPs, the summary, the workers."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    rows = [board.summary(), *board.lines()]
+    if board.busy_elsewhere:
+        rows.append(f"waiting for {board.busy_elsewhere} GPUs busy elsewhere")
+    texts = [Text(row, no_wrap=True, overflow="ellipsis") for row in rows]
+    return Group(ProgressBar(total=float(board.flops), completed=float(board.flops_done), width=60), *texts)
+
+
+@contextmanager
+def show(bundles: Iterable[Bundle], console: "Console | None" = None) -> Iterator[Board]:
+    """Show a sweep over ``bundles`` on ``console`` (by default standard error, as it must be in a sweep).
+
+    Live on a terminal, else by this module's logger.
+    """
+    from rich.console import Console
+
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield Board(bundles, LogView())
+        return
+    view = LiveView(console)
+    with view.live:
+        yield Board(bundles, view)

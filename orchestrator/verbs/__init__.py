@@ -1,0 +1,14 @@
+"""The verbs of the command line, one a file: ``HELP``, ``configure(parser)`` and ``execute(arguments)``."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+VERBS: Mapping[str, str] = MappingProxyType(
+    {
+        "run": "plan, measure, rank, print and write a sweep (the default verb)",
+        "plan": "say what a sweep would measure, skip and cost; starts nothing",
+        "rank": "rank a run again from its shards and print the tables",
+        "status": "say how far a run is and what failed",
+    }
+)
+"""Name and one line of help. A verb's module is imported only when it is used: ``--help`` stays fast."""

@@ -1,0 +1,36 @@
+"""What several verbs share: the arguments that make a configuration, and those that name a run."""
+
+import argparse
+import sys
+
+from orchestrator import config as configuration
+from orchestrator.schema import Config
+
+DEFAULT_CONF = "auto"
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Add ``conf=NAME``, ``key=value`` and ``--cfg``."""
+    parser.add_argument("words", nargs="*", metavar="conf=NAME | key=value", help="the sweep, and values to replace")
+    parser.add_argument("--cfg", action="store_true", help="print the resolved configuration and stop")
+
+
+def configured(arguments: argparse.Namespace) -> Config:
+    """Compose the configuration that the words ask for; the last ``conf=`` counts."""
+    words: list[str] = arguments.words
+    names = [word.removeprefix("conf=") for word in words if word.startswith("conf=")]
+    overrides = [word for word in words if not word.startswith("conf=")]
+    return configuration.compose(names[-1] if names else DEFAULT_CONF, overrides)
+
+
+def printed_cfg(arguments: argparse.Namespace, config: Config) -> bool:
+    """Print the resolved configuration where ``--cfg`` asks for it; tell whether it did."""
+    if arguments.cfg:
+        sys.stdout.write(configuration.to_yaml(config))
+    return bool(arguments.cfg)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add ``RUN`` and ``--dir``."""
+    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="path, name or latest (the default)")
+    parser.add_argument("--dir", default="results", help="directory that holds the runs (default: results)")

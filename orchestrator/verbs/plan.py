@@ -1,0 +1,88 @@
+"""``plan``: what a sweep would measure, skip and cost."""
+
+import argparse
+import sys
+
+from orchestrator import config as configuration
+from orchestrator.plan import Plan, plan
+from orchestrator.schema import Config
+from orchestrator.space import Expansion, expand_space, reasons
+from orchestrator.verbs.common import add_sweep, configured, printed_cfg
+
+GPUS = (1, 8)
+GIB = 2**30
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_sweep(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the plan."""
+    config = configured(arguments)
+    if printed_cfg(arguments, config):
+        return 0
+    expansion = expand_space(config)
+    sys.stdout.write("\n".join(_lines(config, expansion, plan(config, expansion))) + "\n")
+    return 0
+
+
+def _lines(config: Config, expansion: Expansion, found: Plan) -> list[str]:
+    lines = [f"conf={config.conf_name}: {' '.join(config.overrides)}".rstrip(": ")]
+    lines += [
+        f"points    {expansion.points:,}, of which {sum(reasons(expansion.skips).values()):,} are skipped",
+        f"families  {len(expansion.families):,}, measured in {len(expansion.bundles):,} bundles",
+        f"gemms     {expansion.gemms:,} distinct, {found.flops / 1e12:,.1f} TFLOP for one call of each",
+        f"memory    largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB",
+        f"protocol  {config.timing.protocol}, L2 {config.timing.l2}, power {config.timing.power}",
+    ]
+    if found.too_large:
+        lines.append(f"          {found.too_large} Gemms do not fit in {found.spec.memory_gb if found.spec else 0} GB")
+    lines += ["", "family".ljust(44) + "candidates   d_ff"]
+    lines += [_family_line(family) for family in expansion.families[:40]]
+    if len(expansion.families) > 40:
+        lines.append(f"… and {len(expansion.families) - 40:,} more")
+    if expansion.skips:
+        lines += ["", "skipped"]
+        lines += [_skip_line(expansion, kind, count) for kind, count in reasons(expansion.skips).items()]
+    return [*lines, "", *_cost(config, expansion, found)]
+
+
+def _family_line(family: object) -> str:
+    from tasks.family import Family
+
+    assert isinstance(family, Family)
+    values = [candidate.d_ff for candidate in family.candidates]
+    baseline = next((candidate.d_ff for candidate in family.candidates if candidate.baseline), None)
+    mark = "" if baseline is None else f", baseline {baseline}"
+    return f"{family.family_id.ljust(44)}{len(values):10,}   {values[0]}…{values[-1]}{mark}"
+
+
+def _skip_line(expansion: Expansion, kind: str, count: int) -> str:
+    example = next(skip for skip in expansion.skips if skip.kind == kind)
+    return f"{count:6,} x {kind}; first: {example.role} h={example.h} tp={example.tp}: {example.reason}"
+
+
+def _cost(config: Config, expansion: Expansion, found: Plan) -> list[str]:
+    if found.estimate is None or found.spec is None:
+        most = config.timing.max_seconds * len(expansion.bundles)
+        return [f"cost      about {most:,.0f} s of measuring if every family runs to its cap; a CPU is not estimated"]
+    lines = [
+        f"cost      estimated for {found.spec.key} by the catalogue's peak and bandwidth, "
+        f"soak of {config.timing.soak_min_s:g} s a GPU included",
+    ]
+    for gpus in GPUS:
+        busy = min(gpus, len(expansion.bundles))
+        least, most = (value / busy + config.timing.soak_min_s for value in _span(found))
+        lines.append(f"          {gpus} GPU{'s' * (gpus > 1)}: {least:,.0f} to {most:,.0f} s wall time")
+    least, most = _span(found)
+    return [*lines, f"          {least:,.0f} to {most:,.0f} GPU-seconds, up to {found.estimate.samples:,} samples"]
+
+
+def _span(found: Plan) -> tuple[float, float]:
+    assert found.estimate is not None
+    return found.estimate.least_s, found.estimate.most_s
+
+
+__all__ = ["configuration", "configure", "execute"]

@@ -1,0 +1,30 @@
+"""``rank``: a run's ranking from its shards alone."""
+
+import argparse
+
+from orchestrator.verbs.common import add_run
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_run(parser)
+    parser.add_argument("--top", type=_positive, default=5, help="candidates to print per family (default: 5)")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number >= 1")
+    return int(text)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Rank, write ``ranking.parquet`` and ``ranking.md``, and print; 1 where a shard could not be read."""
+    from orchestrator.ranking import rank
+    from orchestrator.runs import find_run
+    from orchestrator.terminal import markdown, show
+
+    store = find_run(arguments.run, arguments.dir)
+    ranking = rank(store)
+    store.write_ranking(ranking.table, markdown(store.path, ranking.table, arguments.top))
+    show(store.path, ranking.table, arguments.top, ranking.problems)
+    return int(bool(ranking.problems))

@@ -1,0 +1,69 @@
+"""``status``: how far a run is, on what, and what failed."""
+
+import argparse
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.verbs.common import add_run
+
+if TYPE_CHECKING:
+    from orchestrator.store import RunStore
+
+SHOWN = 10
+"""Failures of each status that are listed."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_run(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Print the status; 1 where a Gemm failed or a Shard could not be read."""
+    from orchestrator.runs import find_run
+
+    store = find_run(arguments.run, arguments.dir)
+    lines, failed = _status(store)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return int(failed)
+
+
+def _status(store: "RunStore") -> tuple[list[str], bool]:
+    manifest = store.manifest()
+    reader = store.reader()
+    rows = reader.facts(
+        ("bundle_id", "attempt", "uuid", "gpu", "host", "gemm_id", "status", "message")
+    ).table.to_pylist()
+    gemms = {(row["gemm_id"], row["uuid"], row["bundle_id"]): row for row in sorted(rows, key=lambda r: r["attempt"])}
+    counts = Counter(row["status"] for row in gemms.values())
+    lines = [*_head(store, manifest, rows), f"gemms     {_counted(counts) or 'none yet'}"]
+    for status in counts:
+        if status != "ok":
+            lines += _failures(status, [row for row in gemms.values() if row["status"] == status])
+    lines += list(reader.problems)
+    failed = any(status not in ("ok", "skipped") for status in counts)
+    return lines, failed or bool(reader.problems)
+
+
+def _head(store: "RunStore", manifest: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+    bundles = {row["bundle_id"] for row in rows}
+    devices = sorted({(row["gpu"], row["uuid"], row["host"]) for row in rows})
+    total = manifest.get("bundles", "?")
+    return [
+        f"run       {store.path}",
+        f"conf      {' '.join([manifest.get('conf', '?'), *manifest.get('overrides', [])])}",
+        f"state     {manifest.get('status', 'unknown: no manifest')}, started {manifest.get('started_utc', '?')}, "
+        f"ended {manifest.get('ended_utc', '-')}",
+        f"bundles   {len(bundles)} of {total} have a shard",
+        *(f"device    {gpu} {uuid} on {host}" for gpu, uuid, host in devices),
+    ]
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {status}" for status, count in counts.most_common())
+
+
+def _failures(status: str, rows: list[dict[str, Any]]) -> list[str]:
+    lines = [f"{status.ljust(10)}{row['gemm_id']}: {row['message']}" for row in rows[:SHOWN]]
+    return lines + ([f"{status.ljust(10)}… and {len(rows) - SHOWN:,} more"] if len(rows) > SHOWN else [])

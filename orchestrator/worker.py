@@ -1,0 +1,142 @@
+"""What runs beside one device: opens it, measures Bundles on it, and reports in plain records."""
+
+import pkgutil
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.engine import Failure, Placed, Result
+from tasks.family import Bundle
+from tasks.records import DeviceInfo, Measurement, Progress
+from tasks.settings import Timing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PROGRESS_EVERY_S = 0.5
+MESSAGE_LENGTH = 500
+DETAIL_LENGTH = 8000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSpec:
+    """What a worker needs to know; the same for all workers of a sweep.
+
+    open_device, measure: ``module:name`` of ``open_device(kind)`` and ``measure(device, bundle, timing, on_progress)``,
+    resolved in the worker, so that the driver need not import torch.
+    """
+
+    kind: str  # cuda (also for ROCm) or cpu
+    timing: Timing
+    code_version: str
+    plan_hash: str
+    open_device: str = "tasks.device:open_device"
+    measure: str = "tasks.measure:measure_bundle"
+
+
+class Worker:
+    """One device for life. Every call into the device comes from one thread of its own.
+
+    So a measurement never waits for a report to be read, and settings that belong to a thread (OpenMP's) hold.
+    """
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
+        # Opening begins before anybody asks: importing torch and making a CUDA context take seconds.
+        self._device = self._thread.submit(self._open)
+
+    def open(self) -> Iterator[Placed | DeviceInfo | Failure]:
+        """Report Placed, then the device's facts once it is open."""
+        yield Placed()
+        try:
+            yield self._device.result().info
+        except Exception as error:
+            # The boundary of the process: whatever went wrong goes to the driver as plain text.
+            yield failure(error)
+
+    def measure(self, bundle: Bundle, attempt: int) -> Iterator[Progress | Result | Failure]:
+        """Measure a Bundle; report Progress now and then, and last a Result or a Failure."""
+        updates: SimpleQueue[Progress | None] = SimpleQueue()
+        measuring = self._thread.submit(self._measure, bundle, throttled(updates.put, PROGRESS_EVERY_S))
+        measuring.add_done_callback(lambda _: updates.put(None))
+        # Loaded while the first Bundle is prepared, so that its Shard does not wait for it.
+        pkgutil.resolve_name("orchestrator.store:shard_table")
+        # Not `yield from`: Ray's streaming drives a generator by send(), which an iterator has not.
+        while (update := updates.get()) is not None:
+            yield update
+        try:
+            yield self._result(bundle, measuring.result(), attempt)
+        except Exception as error:
+            # The boundary of the process, as above.
+            yield failure(error)
+
+    def _open(self) -> Any:
+        # Both are imported now: a worker that cannot measure must fail at its start, not at every Bundle.
+        open_device, _ = pkgutil.resolve_name(self._spec.open_device), pkgutil.resolve_name(self._spec.measure)
+        return open_device(self._spec.kind)
+
+    def _measure(self, bundle: Bundle, on_progress: Callable[[Progress], None]) -> Measurement:
+        measure: Callable[..., Measurement] = pkgutil.resolve_name(self._spec.measure)
+        return measure(self._device.result(), bundle, self._spec.timing, on_progress)
+
+    def _result(self, bundle: Bundle, measurement: Measurement, attempt: int) -> Result:
+        failed = tuple(facts for facts in measurement.facts if facts.status != "ok")
+        return Result(shard=encode(shard(self._spec, bundle, measurement, attempt)), failed=failed)
+
+
+def shard(spec: WorkerSpec, bundle: Bundle, measurement: Measurement, attempt: int) -> "pa.Table":
+    """Build the Shard of one measurement."""
+    shard_table: Callable[..., pa.Table] = pkgutil.resolve_name("orchestrator.store:shard_table")
+    return shard_table(
+        bundle, measurement, spec.timing, attempt=attempt, code_version=spec.code_version, plan_hash=spec.plan_hash
+    )
+
+
+def encode(table: "pa.Table") -> bytes:
+    """Write a table as an Arrow IPC stream. Ray's own serializer takes ten times as long for a hundred columns."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def throttled(
+    send: Callable[[Progress], None], every_s: float, clock: Callable[[], float] = time.monotonic
+) -> Callable[[Progress], None]:
+    """Pass on a change of state at once and everything else at most every ``every_s`` seconds.
+
+    Whatever wakes another thread of the process costs the measuring thread time.
+    """
+    last_state, last_time = "", 0.0
+
+    def on_progress(progress: Progress) -> None:
+        nonlocal last_state, last_time
+        now = clock()
+        if progress.state != last_state or now - last_time >= every_s:
+            last_state, last_time = progress.state, now
+            send(progress)
+
+    return on_progress
+
+
+def failure(error: Exception) -> Failure:
+    """Describe an exception in plain text of bounded length, with the status that it amounts to."""
+    # format_exception_only survives an exception whose own str() raises.
+    text = "".join(traceback.format_exception_only(error)).strip()
+    detail = "".join(traceback.format_exception(error))
+    return Failure(status=_status(error, text), message=text[:MESSAGE_LENGTH], detail=detail[-DETAIL_LENGTH:])
+
+
+def _status(error: Exception, text: str) -> str:
+    # By name, for this module must not import torch: torch.OutOfMemoryError.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "oom"
+    return "illegal_access" if "CUDA error" in text or "HIP error" in text else "worker_died"

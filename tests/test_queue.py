@@ -1,0 +1,96 @@
+"""Every Bundle ends exactly once, heaviest first, whatever dies."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.queue import BundleQueue
+from tests.fakes import bundle
+
+ALL = frozenset({"a", "b"})
+
+
+def test_hands_out_the_heaviest_first() -> None:
+    queue = BundleQueue([bundle(2), bundle(8), bundle(4)])
+    taken = [queue.take(f"w{index}", "a", ALL) for index in range(4)]
+    assert [item.bundle.families[0].h if item else None for item in taken] == [8, 4, 2, None]
+
+
+def test_equal_ids_are_one_bundle() -> None:
+    queue = BundleQueue([bundle(2), bundle(2)])
+    assert (queue.total, queue.waiting) == (1, 1)
+
+
+def test_a_worker_has_one_bundle_at_a_time() -> None:
+    queue = BundleQueue([bundle(2), bundle(4)])
+    queue.take("w", "a", ALL)
+    with pytest.raises(ValueError, match="already has mlp_up-h4"):
+        queue.take("w", "a", ALL)
+
+
+def test_a_lost_bundle_goes_to_another_device_and_then_ends() -> None:
+    queue = BundleQueue([bundle(2)])
+    queue.take("w0", "a", ALL)
+    assert queue.lose("w0") is None
+    assert queue.take("w1", "a", ALL) is None
+    again = queue.take("w2", "b", ALL)
+    assert again is not None
+    assert again.attempt == 2
+    assert queue.lose("w2") == again
+    assert (queue.unfinished, queue.waiting, queue.running) == (0, 0, 0)
+
+
+def test_a_lost_bundle_goes_back_to_its_device_when_there_is_no_other() -> None:
+    queue = BundleQueue([bundle(2)])
+    queue.take("w0", "a", ALL)
+    queue.lose("w0")
+    again = queue.take("w1", "a", frozenset({"a"}))
+    assert again is not None
+    assert again.attempt == 2
+
+
+def test_a_late_end_counts_for_nothing() -> None:
+    queue = BundleQueue([bundle(2)])
+    queue.take("w0", "a", ALL)
+    assert queue.finish("w0") is not None
+    assert queue.finish("w0") is None
+    assert queue.lose("w0") is None
+    assert queue.unfinished == 0
+
+
+def test_at_least_one_attempt() -> None:
+    with pytest.raises(ValueError, match="attempts >= 1"):
+        BundleQueue([], attempts=0)
+
+
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.data())
+def test_every_bundle_ends_exactly_once(count: int, devices: int, attempts: int, data: st.DataObject) -> None:
+    queue = BundleQueue([bundle(h) for h in range(1, count + 1)], attempts=attempts)
+    alive = frozenset(f"d{index}" for index in range(devices))
+    ends: Counter[str] = Counter()
+    tries: Counter[str] = Counter()
+    workers: dict[str, str] = {}  # device -> worker that has something
+    for step in range(count * attempts * 4):
+        device = data.draw(st.sampled_from(sorted(alive)))
+        worker = workers.pop(device, None)
+        if worker is None:
+            taken = queue.take(f"w{step}", device, alive)
+            if taken is not None:
+                workers[device] = f"w{step}"
+                tries[taken.bundle_id] += 1
+                assert taken.attempt == tries[taken.bundle_id] <= attempts
+            continue
+        ended = queue.lose(worker) if data.draw(st.booleans()) else queue.finish(worker)
+        ends.update([ended.bundle_id] if ended else [])
+        assert queue.waiting + queue.running == queue.unfinished == count - len(ends)
+    for device in sorted(alive) * (count * attempts + 1):  # nobody dies any more
+        if worker := workers.pop(device, None):
+            ended = queue.finish(worker)
+            assert ended is not None
+            ends[ended.bundle_id] += 1
+        if queue.take("last-" + device, device, alive):
+            workers[device] = "last-" + device
+    assert queue.unfinished == 0
+    assert ends == {bundle(h).bundle_id: 1 for h in range(1, count + 1)}

@@ -1,0 +1,113 @@
+"""What a worker reports, without Ray."""
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from orchestrator.engine import Failure, Placed, Result
+from orchestrator.worker import DETAIL_LENGTH, MESSAGE_LENGTH, Worker, WorkerSpec, failure, throttled
+from tasks.family import Bundle
+from tasks.records import GemmFacts, Measurement, Progress
+from tasks.settings import Timing
+from tests.fakes import HERE as FAKES
+from tests.fakes import bundle, device_info, measured
+
+
+def open_here(kind: str) -> SimpleNamespace:
+    """Open a device that remembers its thread."""
+    return SimpleNamespace(info=device_info(0, kind=kind), thread=threading.get_ident())
+
+
+def measure_here(
+    device: SimpleNamespace, bundle: Bundle, timing: Timing, on_progress: Callable[[Progress], None]
+) -> Measurement:
+    """Report every state, and check that the device is used by the thread that opened it."""
+    assert device.thread == threading.get_ident() != threading.main_thread().ident
+    for state in ("soak", "prepare", "measure", "measure"):
+        on_progress(Progress(bundle_id=bundle.bundle_id, state=state))
+    failed = GemmFacts(gemm_id=bundle.gemms[0].gemm_id, status="oom", message="too large")
+    return measured(device.info, bundle, (failed,))
+
+
+def worker(**changes: str) -> Worker:
+    references = {"open_device": f"{__name__}:open_here", "measure": f"{__name__}:measure_here", **changes}
+    return Worker(WorkerSpec(kind="cuda", timing=Timing(), code_version="1", plan_hash="p", **references))
+
+
+def test_reports_its_device_then_progress_and_a_shard() -> None:
+    mine = worker()
+    assert list(mine.open()) == [Placed(), device_info(0)]
+    *states, result = mine.measure(bundle(8), 2)
+    assert [report.state for report in states if isinstance(report, Progress)] == ["soak", "prepare", "measure"]
+    assert isinstance(result, Result)
+    assert [facts.status for facts in result.failed] == ["oom"]
+    rows = pa.ipc.open_stream(result.shard).read_all().to_pylist()
+    assert {(row["bundle_id"], row["attempt"]) for row in rows} == {(bundle(8).bundle_id, 2)}
+    assert [row["record"] for row in rows] == ["facts"] * 2 + ["sample"] * 2
+
+
+def test_a_device_that_does_not_open_is_a_failure() -> None:
+    placed, failed = worker(open_device=f"{FAKES}:open_broken").open()
+    assert placed == Placed()
+    assert isinstance(failed, Failure)
+    assert (failed.status, failed.message) == ("illegal_access", "RuntimeError: CUDA error: no cuda device for you")
+
+
+def test_an_exception_while_measuring_is_a_failure_in_plain_text() -> None:
+    *_, failed = worker(measure=f"{FAKES}:measure").measure(bundle(19), 1)
+    assert isinstance(failed, Failure)
+    assert (failed.status, failed.message) == ("worker_died", "ValueError: nineteen")
+    assert "Traceback" in failed.detail
+
+
+def test_a_worker_that_cannot_measure_fails_at_its_start() -> None:
+    _, failed = worker(measure="no_such_module:measure").open()
+    assert isinstance(failed, Failure)
+    assert failed.message == "ModuleNotFoundError: No module named 'no_such_module'"
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch's own."""
+
+
+class OddError(Exception):
+    """Cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (MemoryError(), "oom", "MemoryError"),
+        (OutOfMemoryError("tried 5 GiB"), "oom", "tests.test_worker.OutOfMemoryError: tried 5 GiB"),
+        (
+            RuntimeError("CUDA error: an illegal access"),
+            "illegal_access",
+            "RuntimeError: CUDA error: an illegal access",
+        ),
+        (RuntimeError("HIP error: fault"), "illegal_access", "RuntimeError: HIP error: fault"),
+        (OddError(), "worker_died", "tests.test_worker.OddError: <exception str() failed>"),
+    ],
+)
+def test_failures_by_kind(error: Exception, status: str, message: str) -> None:
+    found = failure(error)
+    assert (found.status, found.message) == (status, message)
+
+
+def test_failures_are_of_bounded_length() -> None:
+    found = failure(ValueError("x" * 100_000))
+    assert (len(found.message), len(found.detail)) == (MESSAGE_LENGTH, DETAIL_LENGTH)
+
+
+def test_progress_is_passed_on_at_changes_and_now_and_then() -> None:
+    sent: list[int] = []
+    times = iter([0.0, 0.1, 0.2, 0.9, 1.0])
+    send = throttled(lambda progress: sent.append(progress.rounds), 0.5, lambda: next(times))
+    for rounds, state in enumerate(["soak", "soak", "measure", "measure", "measure"]):
+        send(Progress(bundle_id="b", state=state, rounds=rounds))
+    assert sent == [0, 2, 3]
