@@ -1,0 +1,1 @@
+"""Measurements behind the figures in docs/benchmarks.md. Nothing here is a test: timings are never asserted."""
