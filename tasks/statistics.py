@@ -102,7 +102,7 @@ class Comparison:
     relative[rounds, candidates]: log cost less the round's median over the Candidates that stayed to the end.
     effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample. stayed[candidates]: who was
     measured in every round; they alone need to be resolved. settled[rounds]: rounds by which those are compared with
-    each other. tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is
+    each other. unsure[candidates]: of one that left, how far its estimate depends on who ran beside it. tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is
     separated.
     """
 
@@ -110,6 +110,7 @@ class Comparison:
     effect: Floats
     stayed: NDArray[np.bool_]
     settled: NDArray[np.bool_]
+    unsure: Floats
     tie: float
     alpha: float
 
@@ -136,6 +137,7 @@ class Comparison:
         pairs = max(1, len(self.measured) * (len(self.measured) - 1) // 2)
         factor = {int(df): t_quantile(self.alpha / pairs, int(df)) for df in np.unique(location.df) if df > 0}
         half = location.error * np.array([factor.get(int(df), np.inf) for df in location.df])
+        half += np.abs(self.unsure - self.unsure[j])
         half[j] = 0.0
         return self.effect - self.effect[j], half
 
@@ -196,8 +198,9 @@ def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1)
 
     The round's reference is the median over the Candidates that stayed to the end, so one that left early is compared
     on the same footing. Those that stayed are compared with each other by the rounds without the ones that left, once
-    there are SETTLED_ROUNDS of them: a slow Candidate disturbs its neighbours (a chip under a power cap boosts after a
-    kernel that draws little).
+    there are SETTLED_ROUNDS of them: a slow Candidate disturbs its neighbours (a chip under a power cap boosts beside a
+    kernel that draws little). For the same reason one that left is set against what the others cost once it had left,
+    as they would run in a model of their own, and its intervals reach to what they cost beside it.
     """
     log_cost = log_cost[np.isfinite(log_cost).any(axis=1)] if log_cost.size else log_cost
     finite = np.isfinite(log_cost)
@@ -206,12 +209,18 @@ def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1)
     tie, alpha = math.log1p(tie_pct / 100), (1 - confidence) / looks
     if not stayed.any():
         nothing = np.full(len(counts), np.nan)
-        return Comparison(log_cost, nothing, stayed, np.ones(len(log_cost), dtype=bool), tie, alpha)
+        return Comparison(log_cost, nothing, stayed, np.ones(len(log_cost), dtype=bool), nothing, tie, alpha)
     known = finite[:, stayed].any(axis=1)  # a round that none of them finished compares nothing
     log_cost, finite = log_cost[known], finite[known]
-    relative = log_cost - np.nanmedian(log_cost[:, stayed], axis=1, keepdims=True)
+    level = np.nanmedian(log_cost[:, stayed], axis=1, keepdims=True)
+    relative = log_cost - level
     settled = finite.sum(axis=1) < (counts > 0).sum()
     if settled.sum() < SETTLED_ROUNDS:
         settled = np.ones(len(relative), dtype=bool)
     compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
-    return Comparison(relative, trimmed(compared).mean, stayed, settled, tie, alpha)
+    effect, unsure = trimmed(compared).mean, np.zeros(len(counts))
+    if not settled.all():
+        beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (~settled, settled))
+        unsure[~stayed] = abs(beside - after)
+        effect = effect + np.where(stayed, 0.0, beside - after)
+    return Comparison(relative, effect, stayed, settled, unsure, tie, alpha)

@@ -122,13 +122,28 @@ def test_a_few_hiccups_move_nothing_where_a_mean_would_be_lost() -> None:
 
 
 def test_a_candidate_that_left_early_is_compared_on_the_same_footing() -> None:
-    log_cost = rounds([1.0, 1.01, 1.5], 40, 0.001, 9, drift=0.2)
-    log_cost[10:, 2] = np.nan
+    log_cost = rounds([1.0, 1.01, 1.5], 18, 0.001, 9, drift=0.2)
+    log_cost[10:, 2] = np.nan  # eight rounds without it: too few to be compared by
     comparison = compare(log_cost, 0.5, 0.95)
     estimate, half = comparison.difference(2, 0)
     assert estimate == pytest.approx(math.log(1.5), abs=0.005)
     assert half < 0.01
     assert comparison.groups == [1, 2, 3]
+
+
+def test_one_that_left_is_set_against_what_the_others_cost_without_it() -> None:
+    # beside the slow one the chip boosts: what takes 1.0 and 1.01 in a model of its own takes 0.8 and 0.808 there
+    log_cost = rounds([2.4, 1.0, 1.01], 40, 0.001, 14)
+    log_cost[:10, 1:] += math.log(0.8)
+    log_cost[10:, 0] = np.nan
+    comparison = compare(log_cost, 0.5, 0.95)
+    estimate, half = comparison.difference(0, 1)
+    assert estimate == pytest.approx(math.log(2.4), abs=0.005)
+    assert estimate + half == pytest.approx(math.log(3.0), abs=0.02)  # beside them it was three times as slow
+    estimate, half = comparison.difference(2, 1)
+    assert estimate == pytest.approx(math.log(1.01), abs=0.002)
+    assert half < 0.004
+    assert comparison.groups == [3, 1, 2]
 
 
 def test_those_that_stay_are_compared_by_the_rounds_without_the_ones_that_left() -> None:

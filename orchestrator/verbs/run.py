@@ -37,7 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if printed_cfg(arguments, config):
         return 0
     expansion = expand_space(config)
-    check_writable(Path(config.run.dir))
+    check_place(config)
     log.info("starting Ray")
     modules = ("orchestrator.driver", "orchestrator.ranking", "orchestrator.terminal")
     with cluster.connect(config.cluster, modules) as own_ray:
@@ -48,13 +48,16 @@ def execute(arguments: argparse.Namespace) -> int:
         return _sweep(config, expansion, own_ray=own_ray)
 
 
-def check_writable(results: Path) -> None:
-    """Raise StoreError where no run can be created: better now than after the cluster has started."""
+def check_place(config: Config) -> None:
+    """Raise StoreError where the run cannot be created: better now than after the cluster has started."""
+    results = Path(config.run.dir)
     existing = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
     if not existing.is_dir():
         raise StoreError(f"run.dir={results}: {existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise StoreError(f"run.dir={results}: {existing} is not writable")
+    if config.run.name is not None and (results / config.run.name).exists():
+        raise StoreError(f"run {results / config.run.name} exists already: choose another run.name")
 
 
 def _fallback(config: Config) -> Config:

@@ -1,0 +1,156 @@
+"""The whole job on the CPU through Ray, as a user runs it."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from orchestrator.ranking import rank
+from orchestrator.store import RANKING_SCHEMA, RunStore
+
+pytestmark = pytest.mark.ray
+
+SMALL = (
+    "conf=cpu",
+    "space.h=64",
+    "space.tp=1,2",
+    "space.seq=16",
+    "space.d_ff={ratio: 8/3, distance: 8, step: 4}",
+    "timing.max_seconds=0.2",
+)
+
+
+def command(results: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "orchestrator", *words, f"run.dir={results}", "run.name=it"]
+
+
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*words], capture_output=True, text=True, check=False, cwd=cwd, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """One sweep, run from a folder that is not the project's."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    return folder, run(*command(Path("out"), *SMALL), cwd=folder)
+
+
+def test_it_ends_well_and_prints_every_family(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    _, done = finished
+    assert done.returncode == 0, done.stderr
+    titles = [line for line in done.stdout.splitlines() if line.startswith(("mlp ", "seed_bmm "))]
+    assert [title.split(", ")[0] for title in titles] == [
+        "mlp h=64 tp=1 batch=2 seq=16 fp32",
+        "mlp h=64 tp=2 batch=2 seq=16 fp32",
+        "seed_bmm h=64 tp=1 batch=2 fp32",
+        "seed_bmm h=64 tp=2 batch=2 fp32",
+    ]
+    assert "next: python -m orchestrator rank out/it" in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+    assert "4/4 families" in done.stderr
+
+
+def test_every_gemm_is_measured_once_and_every_sample_is_on_disk(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    store = RunStore.open(finished[0] / "out" / "it")
+    assert len(store.shard_paths()) == 4
+    samples = store.read_samples().table.to_pylist()
+    visits = Counter((row["bundle_id"], row["gemm_id"], row["round"]) for row in samples)
+    assert set(visits.values()) == {1}
+    facts = store.read_facts().table.to_pylist()
+    # d_ff 160 to 176 in steps of 4 around int(8/3*64) = 170, and 170 itself: six, all even
+    assert Counter(row["role"] for row in facts) == {"seed_bmm": 12, "mlp": 24}
+    assert {row["status"] for row in facts} == {"ok"}
+    assert all(row["seconds"] > 0 for row in samples)
+
+
+def test_the_ranking_is_whole_and_the_manifest_says_how_it_came_to_be(
+    finished: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    path = finished[0] / "out" / "it"
+    store = RunStore.open(path)
+    table = store.read_ranking()
+    assert table.schema.names == RANKING_SCHEMA.names
+    rows = table.to_pylist()
+    assert len(rows) == 24
+    assert sum(row["baseline"] for row in rows) == 4
+    assert all(row["tie_group"] >= 1 and row["tflops"] > 0 for row in rows)
+    assert rank(store).table.equals(table)
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert (manifest["status"], manifest["conf"], manifest["bundles"]) == ("finished", "cpu", 4)
+    assert manifest["overrides"][:2] == ["space.h=64", "space.tp=1,2"]
+    assert manifest["config"]["space"]["h"] == 64
+    assert "| d_ff |" in (path / "ranking.md").read_text()
+
+
+def test_rank_and_status_need_the_shards_alone(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, done = finished
+    (folder / "out" / "it" / "ranking.parquet").unlink()
+    again = run(sys.executable, "-m", "orchestrator", "rank", "it", "--dir", "out", cwd=folder)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout == done.stdout
+    status = run(sys.executable, "-m", "orchestrator", "status", "latest", "--dir", "out", cwd=folder)
+    assert status.returncode == 0
+    assert "4 of 4 have a shard" in status.stdout
+
+
+def test_a_run_is_never_overwritten(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    folder, _ = finished
+    before = sorted(path.name for path in (folder / "out" / "it").rglob("*"))
+    again = run(*command(Path("out"), *SMALL), cwd=folder)
+    assert again.returncode == 2
+    assert "exists already: choose another run.name" in again.stderr
+    assert sorted(path.name for path in (folder / "out" / "it").rglob("*")) == before
+
+
+def test_a_model_that_is_not_there_leaves_no_run_behind(tmp_path: Path) -> None:
+    start = time.monotonic()
+    done = run(*command(tmp_path, "conf=a100"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the cluster has no GPU that is 'a100'" in done.stderr
+    assert not (tmp_path / "it").exists()
+    assert time.monotonic() - start < 60  # it ends at once: well before any start deadline
+
+
+def test_without_an_accelerator_the_default_sweep_is_the_cpus(tmp_path: Path) -> None:
+    done = run(*command(tmp_path, *SMALL[1:], "space.roles=seed_bmm", "space.tp=1"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "no accelerator in the cluster: conf=cpu" in done.stderr
+    assert json.loads((tmp_path / "it" / "manifest.json").read_text())["conf"] == "cpu"
+
+
+def test_ctrl_c_keeps_and_ranks_what_was_measured(tmp_path: Path) -> None:
+    # from a pseudo-terminal, as a user presses it: the whole foreground group gets the signal
+    words = ("conf=cpu", "space.h={start: 128, stop: 320, step: 8}", "space.tp=1", "space.roles=seed_bmm")
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        command(tmp_path, *words), stdin=slave, stdout=subprocess.PIPE, stderr=slave, start_new_session=True, text=True
+    ) as process:
+        os.close(slave)
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("it/shards/*/*/[!.]*.parquet")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+            os.set_blocking(master, False)
+            try:
+                os.read(master, 65536)
+            except (BlockingIOError, OSError):
+                continue
+        os.killpg(process.pid, signal.SIGINT)
+        out = process.communicate(timeout=60)[0]
+    os.close(master)
+    assert process.returncode == 130
+    store = RunStore.open(tmp_path / "it")
+    assert store.manifest()["status"] == "interrupted"
+    assert 1 <= len(store.shard_paths()) < 25
+    assert rank(store).problems == ()
+    assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
+    assert "next: python -m orchestrator rank" in out
+    assert not list(tmp_path.glob("it/shards/*/*/.*"))
