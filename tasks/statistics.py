@@ -100,10 +100,11 @@ class Comparison:
     """The Candidates of one Family against each other, in log cost (seconds per FLOP).
 
     relative[rounds, candidates]: log cost less the round's median over the Candidates that stayed to the end.
-    effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample. stayed[candidates]: who was
-    measured in every round; they alone need to be resolved. settled[rounds]: rounds by which those are compared with
-    each other. unsure[candidates]: of one that left, how far its estimate depends on who ran beside it. tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is
-    separated.
+    effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample.
+    stayed[candidates]: who was measured in every round; they alone need to be resolved.
+    settled[rounds]: rounds by which those are compared with each other.
+    unsure[candidates]: of one that left, how far its estimate depends on who ran beside it.
+    tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
     """
 
     relative: Floats
