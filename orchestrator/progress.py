@@ -13,7 +13,8 @@ from tasks.family import Bundle
 from tasks.records import DeviceInfo, Progress
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
+    from rich.console import Console
+    from rich.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -213,17 +214,20 @@ class LiveView:
         self.live.console.print(text, style="yellow", markup=False, highlight=False)
 
 
-def render(board: Board) -> "Group":
+def render(board: Board) -> "Table":
     """Draw a Board: a bar by FLOPs, the summary, the workers."""
-    from rich.console import Group
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
     rows = [board.summary(), *board.lines()]
     if board.busy_elsewhere:
         rows.append(f"waiting for {board.busy_elsewhere} GPUs busy elsewhere")
-    texts = [Text(row, no_wrap=True, overflow="ellipsis") for row in rows]
-    return Group(ProgressBar(total=float(board.flops), completed=float(board.flops_done), width=60), *texts)
+    table = Table.grid()  # a bar ends no line of its own
+    table.add_row(ProgressBar(total=float(board.flops), completed=float(board.flops_done), width=60))
+    for row in rows:
+        table.add_row(Text(row, no_wrap=True, overflow="ellipsis"))
+    return table
 
 
 @contextmanager

@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 UNKNOWN = "-"
 LEGEND = (
-    "±: half the interval of the cost relative to the best. tie: Candidates of one group cannot be told apart, "
+    "±: half the interval of the cost relative to the best, as a share of it. tie: Candidates of one group cannot be told apart, "
     "those of group 1 not from the best. align: the largest power of two that divides d_ff / tp."
 )
 
@@ -139,7 +139,10 @@ def _uncertainty(row: Row) -> str:
     low, high = row["relative_low"], row["relative_high"]
     if low is None or high is None:
         return UNKNOWN
-    return "best" if low == high == 1.0 else f"{(high - low) / 2 * 100:.2f}%"
+    if low == high == 1.0:
+        return "best"
+    percent = (high - low) / 2 / row["relative"] * 100
+    return f"{percent:.2f}%" if percent < 100 else ">100%"
 
 
 def _versus_baseline(row: Row) -> str:

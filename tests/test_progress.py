@@ -137,7 +137,9 @@ def test_a_terminal_gets_one_live_display_that_fits() -> None:
     assert "GPU-fake-0 prepare mlp_up-h1-tp1" in shown
     console = Console(width=60, record=True, file=io.StringIO())
     console.print(render(found))
-    assert max(len(line) for line in console.export_text().splitlines()) <= 60
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[1].startswith("0/1 families · 0/2 GEMMs · ")  # below the bar, not cut off behind it
 
 
 def test_the_live_display_is_drawn_at_most_five_times_a_second() -> None:
