@@ -37,9 +37,8 @@ def main() -> None:
     print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}")
     print("| tp | tau-b | largest disagreement | rounds | measuring s | with preparing s | resolved |")
     print("|---:|---:|---:|---:|---:|---:|---|")
-    config, bundles = table()
+    _, bundles = table()
     timings = [Timing(seed=1), Timing(seed=2)]
-    del config
     runs = [[measure_bundle(device, bundle, timing) for bundle in bundles] for timing in timings]
     for i, bundle in enumerate(bundles):
         first, second = runs[0][i], runs[1][i]

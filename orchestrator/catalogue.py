@@ -82,15 +82,6 @@ def family_or_key(text: str) -> tuple[GpuSpec, ...]:
     return family
 
 
-def slug(name: str) -> str:
-    """Return a device's name as a directory name.
-
-    >>> slug("NVIDIA H100 80GB HBM3")
-    'nvidia-h100-80gb-hbm3'
-    """
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
-
-
 def _spec(key: str, text: str) -> GpuSpec:
     # libyaml's loader, where PyYAML has it, is five times faster
     facts: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -72,7 +72,7 @@ def _dispatch(words: list[str]) -> int:
     )
     parser.add_argument("--debug", action="store_true", help="show log lines, and tracebacks of every error")
     module.configure(parser)
-    return int(module.execute(parser.parse_args(words)))
+    return int(module.execute(parser.parse_intermixed_args(words)))
 
 
 def _log(*, debug: bool) -> None:

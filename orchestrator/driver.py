@@ -95,7 +95,7 @@ def sweep(
         queue=BundleQueue(bundles),
         recorder=ledger,
         board=progress,
-        accepts=lambda device: cluster.accepts(config.cluster.gpu, device),
+        accepts=OneModel(config.cluster.gpu, progress),
         max_workers=config.cluster.max_gpus,
         start_timeout_s=config.cluster.start_timeout_s,
     )
@@ -111,6 +111,29 @@ def sweep(
         interrupted=interrupted,
         problem=problem,
     )
+
+
+class OneModel:
+    """Accepts the devices that were asked for, of the model that reports first: a sweep ranks one model.
+
+    Its Families are each measured once, so a second model would get an arbitrary part of them.
+    """
+
+    def __init__(self, gpu: str, board: Board) -> None:
+        self._gpu = gpu
+        self._board = board
+        self._model: str | None = None
+        self._told: set[str] = set()
+
+    def __call__(self, device: DeviceInfo) -> bool:
+        """Return whether to measure on ``device``; say once a model which one is left out."""
+        if not cluster.accepts(self._gpu, device):
+            return False
+        self._model = self._model or device.gpu
+        if device.gpu != self._model and device.gpu not in self._told:
+            self._told.add(device.gpu)
+            self._board.note(f"this sweep measures {self._model}; {device.gpu} is left out: name it by cluster.gpu=")
+        return device.gpu == self._model
 
 
 class Ledger:

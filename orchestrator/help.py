@@ -18,6 +18,7 @@ Time GEMM shapes on every GPU of a Ray cluster and rank model dimensions by what
 """
 
 CONF = "conf=NAME is a ready-made sweep, or the path of your own YAML file; default: auto"
+LONGEST_CHOICE = 80
 KEYS = "key=value replaces a value of the sweep; lists as 1,2,4 or [1,2,4], ranges as {start: 1, stop: 9, step: 2}"
 
 
@@ -32,10 +33,15 @@ def overview() -> str:
         textwrap.fill(", ".join(conf_names()), width, initial_indent="  ", subsequent_indent="  "),
         "",
         _wrap(KEYS, width),
-        "".join(f"  {name:<24} {text} [{default}]\n" for name, _, default, text in keys()),
+        "".join(_key(*key) for key in keys()),
         _wrap(EXIT_CODES, width),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _key(name: str, takes: str, default: str, text: str) -> str:
+    choices = f" ({takes})" if "|" in takes and len(takes) < LONGEST_CHOICE else ""
+    return f"  {name:<24} {text}{choices} [{default}]\n"
 
 
 def _wrap(text: str, width: int) -> str:

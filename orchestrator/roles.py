@@ -38,12 +38,14 @@ class Role:
     """A named matmul of the layer, or several that a user pays for together.
 
     needs_seq: whether the role has a sequence dimension. parts: the Gemms of one Point, in the order they run.
+    matrices: h x d_ff weight matrices of the MLP that the role is part of: 3 with SwiGLU, 2 with GELU.
     """
 
     name: str
     help: str
     needs_seq: bool
     parts: Callable[[Shape], tuple[Part, ...]]
+    matrices: int = 3
 
 
 def _seed_bmm(s: Shape) -> tuple[Part, ...]:
@@ -80,7 +82,7 @@ ROLES: dict[str, Role] = {
             needs_seq=False,
             parts=_seed_bmm,
         ),
-        Role(name="mlp_up", help="GELU MLP: (batch*seq, h) @ (h, d_ff/tp)", needs_seq=True, parts=_mlp_up),
+        Role(name="mlp_up", help="GELU MLP: (batch*seq, h) @ (h, d_ff/tp)", needs_seq=True, parts=_mlp_up, matrices=2),
         Role(
             name="mlp_gate_up",
             help="SwiGLU MLP, gate and up fused: (batch*seq, h) @ (h, 2*d_ff/tp)",

@@ -7,6 +7,7 @@ from orchestrator.errors import StoreError, unknown
 from orchestrator.store import RunStore
 
 LATEST = "latest"
+EXAMPLES = "examples"
 
 
 def list_runs(results: str | Path) -> list[Path]:
@@ -29,9 +30,10 @@ def find_run(text: str, results: str | Path) -> RunStore:
     found = [path for path in places if RunStore(path).is_run()] or [path for path in places if path.exists()]
     if found:
         return RunStore.open(found[0])  # which says what a run is where this is none
-    if not runs:
+    names = [path.name for path in runs] + [f"{EXAMPLES}/{path.name}" for path in list_runs(Path(results) / EXAMPLES)]
+    if not names:
         raise StoreError(f"no run '{text}': there are no runs under {results}")
-    raise StoreError(unknown("run", text, [path.name for path in runs]) + f" (under {results}), or a path, or {LATEST}")
+    raise StoreError(unknown("run", text, names) + f" (under {results}), or a path, or {LATEST}")
 
 
 def _started(path: Path) -> datetime:

@@ -4,6 +4,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
+from orchestrator.roles import ROLES
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm, largest_power_of_two
 from tasks.records import DeviceInfo, GemmFacts, Measurement, Telemetry
@@ -103,7 +104,7 @@ def _point(family: Family, candidate: Candidate) -> Row:
         "dtype": family.dtype,
         "d_ff": candidate.d_ff,
         "baseline": candidate.baseline,
-        "mlp_params": 3 * family.h * candidate.d_ff,
+        "mlp_params": ROLES[family.role].matrices * family.h * candidate.d_ff,
     }
 
 

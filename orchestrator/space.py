@@ -140,29 +140,25 @@ def _refused_line(config: Config, line: _Line, points: int) -> Skip | None:
 def _family(line: _Line, values: Sequence[int], exact: int | None, where: Where) -> tuple[Family | None, list[Skip]]:
     """The Family of one line, None where it comes out empty, and what was left out.
 
-    The baseline is ``exact`` where tp divides it, else the next value below that is in the Family. ``where`` does not
-    take the exact baseline away: without it there is nothing to compare with.
+    The baseline is ``exact`` where tp divides it, else the next value below that tp divides. ``where`` does not take
+    the baseline away, for without it there is nothing to compare with; alone it is no Family.
     """
-    skips: list[Skip] = []
-    kept: list[int] = []
-    wanted = 0
-    for d_ff in values:
-        if d_ff % line.tp:
-            reason = f"tp={line.tp} does not divide d_ff={d_ff}"
-            skips.append(line.skip(d_ff, "tp does not divide d_ff", reason))
-        elif where.evaluate(h=line.h, tp=line.tp, batch=line.batch, seq=line.seq, d_ff=d_ff):
-            kept.append(d_ff)
-            wanted += 1
-        elif d_ff == exact:
-            kept.append(d_ff)
-        else:
-            skips.append(line.skip(d_ff, "space.where", f"space.where ({where.text}) does not hold"))
-    if not wanted:
-        skips.extend(line.skip(d_ff, "space.where", f"space.where ({where.text}) does not hold") for d_ff in kept)
-        return None, skips
-    baseline = None if exact is None else max((d_ff for d_ff in kept if d_ff <= exact), default=None)
-    candidates = tuple(line.candidate(d_ff, baseline=d_ff == baseline) for d_ff in sorted(kept))
-    return line.family(candidates), skips
+    divided = [d_ff for d_ff in values if d_ff % line.tp == 0]
+    baseline = None if exact is None else max((d_ff for d_ff in divided if d_ff <= exact), default=None)
+    wanted = {
+        d_ff for d_ff in divided if where.evaluate(h=line.h, tp=line.tp, batch=line.batch, seq=line.seq, d_ff=d_ff)
+    }
+    kept = [d_ff for d_ff in divided if wanted and (d_ff in wanted or d_ff == baseline)]
+    left_out = set(values).difference(kept)
+    skips = [_left_out(line, d_ff, where) for d_ff in values if d_ff in left_out]
+    candidates = tuple(line.candidate(d_ff, baseline=d_ff == baseline) for d_ff in kept)
+    return line.family(candidates) if candidates else None, skips
+
+
+def _left_out(line: _Line, d_ff: int, where: Where) -> Skip:
+    if d_ff % line.tp:
+        return line.skip(d_ff, "tp does not divide d_ff", f"tp={line.tp} does not divide d_ff={d_ff}")
+    return line.skip(d_ff, "space.where", f"space.where ({where.text}) does not hold")
 
 
 def reasons(skips: Iterable[Skip]) -> dict[str, int]:

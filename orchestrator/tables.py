@@ -15,8 +15,9 @@ Row = dict[str, Any]
 
 UNKNOWN = "-"
 LEGEND = (
-    "±: half the interval of the cost relative to the best, as a share of it. tie: Candidates of one group cannot be told apart, "
-    "those of group 1 not from the best. align: the largest power of two that divides d_ff / tp."
+    "±: half the interval of the cost relative to the best, as a share of it. tie: those of group 1 cannot be told "
+    "from the best, those of a later group not from the best one in it. align: the largest power of two that divides "
+    "d_ff / tp."
 )
 
 _COLUMNS = ("d_ff", "TFLOP/s", "±", "vs baseline", "tie", "mlp_params", "align")
@@ -74,14 +75,16 @@ def parameters(count: int) -> str:
 
 def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
     baseline = [row for row in rows if row["baseline"]]
-    best = [row for row in rows if row["rank"] is not None and not row["baseline"]][:top]
+    ranked = [row for row in rows if row["rank"] is not None and not row["baseline"]]
+    # The estimated best first, wherever its tie group puts it: the others are compared with it.
+    best = sorted(ranked, key=lambda row: row["relative"] != 1.0)[:top]
     parts = _part_names(rows)
     return FamilyTable(
         title=_title(rows),
         columns=(*_COLUMNS, *parts),
         rows=tuple(_cells(row, parts) for row in baseline + best),
         has_baseline=bool(baseline),
-        notes=(*_state(rows), *_failures(rows)),
+        notes=(*_state(rows), *_ties(rows), *_failures(rows)),
     )
 
 
@@ -95,7 +98,9 @@ def _title(rows: Sequence[Row]) -> str:
 def _state(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what a reader must know before trusting the order; nothing where all is as it should be."""
     first = rows[0]
-    if not first["resolved"] and any(row["rank"] is not None for row in rows):
+    if first["stop_reason"] == "fixed":
+        yield "one figure a shape: no intervals"
+    elif not first["resolved"] and any(row["rank"] is not None for row in rows):
         reasons = [reason for reason in first["stop_reason"].split(", ") if reason != "resolved"]
         yield "not resolved" + (f": {', '.join(reasons)}" if reasons else "")
     default = Timing()
@@ -104,6 +109,12 @@ def _state(rows: Sequence[Row]) -> Iterator[str]:
         yield ", ".join(regime)
     if first["throttled"]:
         yield "throttled: the device slowed down for heat or power faults while it measured"
+
+
+def _ties(rows: Sequence[Row]) -> Iterator[str]:
+    tied = sum(row["tie_group"] == 1 for row in rows) - 1
+    if tied > 0:
+        yield f"{tied} cannot be told from the best; those with fewer parameters first"
 
 
 def _failures(rows: Sequence[Row]) -> Iterator[str]:

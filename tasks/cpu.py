@@ -124,7 +124,7 @@ class CpuDevice(Device):
         return max(time.perf_counter_ns() - start, 1) * 1e-9
 
     def _visits(self, seconds: dict[Gemm, float], ring: Ring, timing: Timing) -> dict[Gemm, Visit]:
-        flush = torch.empty(L2_REUSE * self.info.l2_bytes, dtype=torch.uint8) if timing.l2 == "flush" else None
+        flush = torch.empty(L2_REUSE * self.cache_bytes, dtype=torch.uint8) if timing.l2 == "flush" else None
         visits: dict[Gemm, Visit] = {}
         for gemm, calls in shared_calls(seconds, timing).items():
             visits[gemm] = CpuVisit(gemm, ring, flush, calls=calls, lead_calls=lead_calls(calls, timing))

@@ -47,6 +47,9 @@ SETTLE_POWER = 0.02
 SETTLE_CLOCK = 0.03
 """Settled: the means of the last second and of the second before it differ by less than this share."""
 
+INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
+"""Last-level cache behind L2, of which torch does not tell: MI300X, MI325X and MI355X (AMD's data sheets)."""
+
 BLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12", "nvidia-cublas-cu11")
 
 
@@ -138,6 +141,8 @@ class CudaDevice(Device):
         uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
         self._nvml = None if torch.version.hip else Nvml.open(uuid)
         super().__init__(torch.device("cuda:0"), _info(self._nvml, uuid))
+        architecture = str(getattr(torch.cuda.get_device_properties(0), "gcnArchName", "")).partition(":")[0]
+        self.cache_bytes = max(self.cache_bytes, INFINITY_CACHE_BYTES.get(architecture, 0))
         self._stream = torch.cuda.Stream()
         self._scratch: torch.Tensor | None = None
 
@@ -191,7 +196,7 @@ class CudaDevice(Device):
     def _flush(self) -> None:
         """Overwrite more than the last-level cache; also a device-side delay behind which launches queue."""
         if self._scratch is None:
-            self._scratch = torch.empty(L2_REUSE * self.info.l2_bytes, dtype=torch.uint8, device=self.torch_device)
+            self._scratch = torch.empty(L2_REUSE * self.cache_bytes, dtype=torch.uint8, device=self.torch_device)
         self._scratch.zero_()
 
     def _call_seconds(self, gemm: Gemm, operands: Operands) -> float:
@@ -265,9 +270,9 @@ class CudaDevice(Device):
             plans = {gemm: (n, 1) for gemm, n in calls.items()}
         else:
             limit = min(SWEEP_BYTES, self.free_bytes() // 2)
-            plans = {gemm: sweep_plan(gemm, n, lead, self.info.l2_bytes, limit) for gemm, n in calls.items()}
+            plans = {gemm: sweep_plan(gemm, n, lead, self.cache_bytes, limit) for gemm, n in calls.items()}
         pool = self._pool("sweep", next(iter(calls)).dtype, *sweep_elements(plans))
-        flush = timing.l2 != "hot" and not outrun_cache(plans, lead, self.info.l2_bytes)
+        flush = timing.l2 != "hot" and not outrun_cache(plans, lead, self.cache_bytes)
         visits: dict[Gemm, Visit] = {}
         for gemm, (timed, windows) in plans.items():
             steps = sweep(pool, gemm, lead + timed, windows)

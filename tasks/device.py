@@ -64,6 +64,7 @@ class Device(ABC):
     def __init__(self, torch_device: torch.device, info: DeviceInfo) -> None:
         self.torch_device = torch_device
         self.info = info
+        self.cache_bytes = info.l2_bytes  # the last-level cache: what operands must outrun
         self.soaked = False
         self._pools: dict[str, OperandPool] = {}
 
@@ -134,7 +135,7 @@ class Device(ABC):
     def _prepared(
         self, gemms: Sequence[Gemm], timing: Timing, tick: Callable[[int], None]
     ) -> tuple[dict[Gemm, Visit], list[GemmFacts]]:
-        size = ring_elements(gemms, self.info.l2_bytes)
+        size = ring_elements(gemms, self.cache_bytes)
         ring = Ring(self._pool("ring", gemms[0].dtype, *size), hot=timing.l2 == "hot")
         trials = [(gemm, self._trial(gemm, ring)) for gemm in gemms]
         failures: list[GemmFacts] = []
@@ -151,7 +152,7 @@ class Device(ABC):
         reason = self.unsupported(gemm.dtype)
         status = "unsupported"
         if reason is None:
-            inputs, outputs = ring_elements([gemm], self.info.l2_bytes)
+            inputs, outputs = ring_elements([gemm], self.cache_bytes)
             needed, free = (inputs + outputs) * gemm.element_bytes, self.free_bytes()
             status = "skipped"
             reason = f"needs {needed / GIB:.2f} GiB, {free / GIB:.2f} free" if needed > free else None

@@ -27,7 +27,7 @@ class Sampler:
         self._random = random.Random(f"{timing.seed}:{bundle.bundle_id}:{first_round}")
         self._seconds: list[dict[int, float]] = []
         self._first = self._planned = first_round
-        self._left_at = 0  # rounds when the first Candidate left: those that stay get the least rounds without it
+        self._left_at = 0  # rounds that the first Candidate to leave was in: the others get the least rounds after them
         self._least_s: float | None = None  # when the least rounds were done
         self.samples: list[Sample] = []
         self.resolved = False
@@ -41,6 +41,10 @@ class Sampler:
     def live(self) -> tuple[int, ...]:
         """Indices of the Gemms that the next round visits."""
         return tuple(self._live)
+
+    @property
+    def _least_rounds(self) -> int:
+        return self._timing.min_rounds + self._left_at
 
     @property
     def may_plan(self) -> bool:
@@ -67,7 +71,7 @@ class Sampler:
             return "nothing"
         if self._least_s is None and self.rounds >= self._timing.min_rounds:
             self._least_s = elapsed_s
-        if self.rounds < self._timing.min_rounds + self._left_at:
+        if self.rounds < self._least_rounds:
             return None
         if self.resolved:
             return "resolved"
@@ -89,20 +93,20 @@ class Sampler:
 
     def _look(self) -> None:
         comparisons = [(family, self.comparison(family)) for family in self._bundle.families]
-        self.resolved = all(comparison.resolved for _, comparison in comparisons)
+        self.resolved = self.rounds >= self._least_rounds and all(found.resolved for _, found in comparisons)
         wanted: set[int] = set()
         for family, comparison in comparisons:
             for c in self._contenders(comparison):
                 wanted.update(self._index[p.gemm.gemm_id] for p in family.candidates[c].parts)
         staying = [i for i in self._live if i in wanted]
         if len(staying) < len(self._live) and not self._left_at:
-            self._left_at = self.rounds
+            self._left_at = self._planned - self._first  # it is in those in flight too
         self._live = staying
 
     def _contenders(self, comparison: Comparison) -> list[int]:
         """Candidates that may still be within ``race_pct`` of the best: the others leave the rounds for good."""
         if not comparison.order:
             return []
-        estimate, half = comparison.against(comparison.order[0])
+        estimate, half = comparison.against(comparison.order[0], comparisons=len(comparison.order) - 1)
         limit = math.log1p(self._timing.race_pct / 100)
         return [i for i in comparison.order if not estimate[i] - half[i] > limit]

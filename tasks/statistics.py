@@ -3,8 +3,11 @@
 The rounds are blocks of a randomised block design: what drifts (clocks, power, temperature) moves every Candidate of a
 round alike and cancels in differences within the round. Locations are 20% trimmed means, so that a hiccup in a few
 rounds moves nothing; a pair's interval is Yuen's for paired trimmed means (Yuen 1974; Wilcox, «Introduction to Robust
-Estimation», section 5.9), with Bonferroni's correction over all pairs and over all looks at which the rounds could have
-stopped: at confidence 0.95, the chance that any pair of equal Candidates in the Family is separated is at most 5%.
+Estimation», section 5.9), widened by the lag-1 autocorrelation of the differences as for a first-order
+autoregression, since neighbouring rounds share the chip's state. Bonferroni's correction covers all pairs and all
+looks at which the rounds could have stopped: at confidence 0.95, the chance that any pair of equal Candidates in the
+Family is separated is at most 5%. A tie group is no such pair: of two equal Candidates one may be told from a leader,
+one not.
 """
 
 import math
@@ -21,8 +24,11 @@ TRIM = 0.2
 MIN_ROUNDS = 4
 """Below this a pair has no interval: too few rounds to know the spread."""
 
+MAX_CORRELATION = 0.95
+"""An estimate above is taken as this: so few rounds are independent that nothing more can be said."""
+
 SETTLED_ROUNDS = 10
-"""Rounds without the Candidates that have left, from which on only these compare the ones that stayed."""
+"""Rounds since the first Candidate left, from which on only these compare the ones that stayed."""
 
 Floats = NDArray[np.float64]
 
@@ -46,11 +52,11 @@ def _t_two_sided(t: float, df: int) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(alpha: float, df: int) -> float:
-    """Return t with P(|T| > t) == alpha for Student's T with ``df`` >= 1 degrees of freedom; relative error < 1e-6.
+    """Return t with P(|T| > t) == alpha for Student's T with ``df`` >= 1 degrees of freedom; relative error < 1e-3.
 
     Written here because a worker needs nothing but torch and numpy; checked against scipy in the tests.
     """
-    if df > 1000:
+    if df > 10_000:
         return NormalDist().inv_cdf(1 - alpha / 2)
     low, high = 0.0, 2.0
     while _t_two_sided(high, df) > alpha:
@@ -63,7 +69,10 @@ def t_quantile(alpha: float, df: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Trimmed mean of each column over its finite rounds, with its standard error and degrees of freedom."""
+    """Trimmed mean of each column over its finite rounds, with its standard error and degrees of freedom.
+
+    error: for rounds that are correlated with the next as the column's are.
+    """
 
     mean: Floats
     error: Floats
@@ -71,7 +80,7 @@ class Location:
 
 
 def trimmed(values: Floats) -> Location:
-    """Yuen's location of each column of ``values[rounds, columns]``; NaN marks a round without a sample.
+    """Yuen's location of each column of ``values[rounds, columns]``, in time order; NaN marks a round without a sample.
 
     The error is infinite with fewer than MIN_ROUNDS rounds; the mean is NaN with none.
     """
@@ -91,6 +100,10 @@ def trimmed(values: Floats) -> Location:
     winsorized = np.where(index < count, np.clip(ordered, low, high), 0.0)
     centre = winsorized.sum(axis=0) / np.maximum(count, 1)
     squares = np.where(index < count, (winsorized - centre) ** 2, 0.0).sum(axis=0)
+    in_time = np.nan_to_num(np.clip(values, low, high) - centre)  # NaN, no sample, becomes 0: no part in a product
+    lagged = (in_time[1:] * in_time[:-1]).sum(axis=0)
+    correlation = np.clip(lagged / np.where(squares > 0, squares, 1.0), 0.0, MAX_CORRELATION)
+    squares = squares * (1 + correlation) / (1 - correlation)
     error = np.where(count >= MIN_ROUNDS, np.sqrt(squares / (some * np.maximum(some - 1, 1))), np.inf)
     return Location(mean, error, np.maximum(kept - 1, 0))
 
@@ -103,7 +116,7 @@ class Comparison:
     effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample.
     stayed[candidates]: who was measured in every round; they alone need to be resolved.
     settled[rounds]: rounds by which those are compared with each other.
-    unsure[candidates]: of one that left, how far its estimate depends on who ran beside it.
+    shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
     tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
     """
 
@@ -111,7 +124,7 @@ class Comparison:
     effect: Floats
     stayed: NDArray[np.bool_]
     settled: NDArray[np.bool_]
-    unsure: Floats
+    shift: Floats
     tie: float
     alpha: float
 
@@ -126,21 +139,27 @@ class Comparison:
         """Indices of the measured Candidates, best first."""
         return [int(i) for i in self.measured]
 
-    def against(self, j: int) -> tuple[Floats, Floats]:
+    def against(self, j: int, comparisons: int | None = None) -> tuple[Floats, Floats]:
         """Log cost of every Candidate over Candidate ``j``'s: (estimates, half-widths of the simultaneous intervals).
 
-        A half-width is infinite where too few rounds are shared to know it; 0 for ``j`` itself.
+        The estimate of a pair that stayed, or that left, is that of the rounds which it shares. A half-width is
+        infinite where these are too few to know it; 0 for ``j`` itself. comparisons: how many hold together (default:
+        all pairs of the Family).
         """
         differences = self.relative - self.relative[:, [j]]
         if self.stayed[j]:
             differences[np.ix_(~self.settled, self.stayed)] = np.nan
         location = trimmed(differences)
-        pairs = max(1, len(self.measured) * (len(self.measured) - 1) // 2)
-        factor = {int(df): t_quantile(self.alpha / pairs, int(df)) for df in np.unique(location.df) if df > 0}
+        pairs = len(self.measured) * (len(self.measured) - 1) // 2 if comparisons is None else comparisons
+        alpha = self.alpha / max(1, pairs)
+        factor = {int(df): t_quantile(alpha, int(df)) for df in np.unique(location.df) if df > 0}
         half = location.error * np.array([factor.get(int(df), np.inf) for df in location.df])
-        half += np.abs(self.unsure - self.unsure[j])
+        shift = self.shift - self.shift[j]
+        half += np.abs(shift)
         half[j] = 0.0
-        return self.effect - self.effect[j], half
+        # A pair of one that stayed and one that left shares only the rounds before: too few to tell the former apart.
+        shared = np.isfinite(location.mean) & (self.stayed == self.stayed[j])
+        return np.where(shared, location.mean, self.effect - self.effect[j]), half
 
     def difference(self, i: int, j: int) -> tuple[float, float]:
         """Log cost of Candidate ``i`` over ``j``'s and the half-width of its interval."""
@@ -198,7 +217,7 @@ def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1)
     allows is shared out over them, so that stopping at a lucky moment gains nothing.
 
     The round's reference is the median over the Candidates that stayed to the end, so one that left early is compared
-    on the same footing. Those that stayed are compared with each other by the rounds without the ones that left, once
+    on the same footing. Those that stayed are compared with each other by the rounds since the first one left, once
     there are SETTLED_ROUNDS of them: a slow Candidate disturbs its neighbours (a chip under a power cap boosts beside a
     kernel that draws little). For the same reason one that left is set against what the others cost once it had left,
     as they would run in a model of their own, and its intervals reach to what they cost beside it.
@@ -219,9 +238,8 @@ def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1)
     if settled.sum() < SETTLED_ROUNDS:
         settled = np.ones(len(relative), dtype=bool)
     compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
-    effect, unsure = trimmed(compared).mean, np.zeros(len(counts))
+    shift = np.zeros(len(counts))
     if not settled.all():
         beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (~settled, settled))
-        unsure[~stayed] = abs(beside - after)
-        effect = effect + np.where(stayed, 0.0, beside - after)
-    return Comparison(relative, effect, stayed, settled, unsure, tie, alpha)
+        shift[~stayed] = after - beside
+    return Comparison(relative, trimmed(compared).mean - shift, stayed, settled, shift, tie, alpha)

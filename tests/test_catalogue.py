@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from orchestrator.catalogue import GpuSpec, family_or_key, load, match, names, slug
+from orchestrator.catalogue import GpuSpec, family_or_key, load, match, names
 from orchestrator.errors import InvalidValueError
 
 GIB = 2**30
@@ -111,15 +111,3 @@ def test_a_family_names_all_of_its_models_and_a_key_one() -> None:
 def test_an_unknown_gpu_gets_the_nearest_names() -> None:
     with pytest.raises(InvalidValueError, match="unknown GPU 'a10'; did you mean a100"):
         family_or_key("a10")
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3"),
-        ("AMD Instinct MI250X / MI250", "amd-instinct-mi250x-mi250"),
-        ("../", "unknown"),
-    ],
-)
-def test_a_slug_is_a_safe_directory_name(name: str, expected: str) -> None:
-    assert slug(name) == expected

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.driver import SweepResult, sweep
+from orchestrator.driver import OneModel, SweepResult, sweep
 from orchestrator.errors import ClusterError
 from orchestrator.progress import Board, LogView
 from orchestrator.schema import Cluster, Config, Space
 from orchestrator.store import RunStore
 from tasks.family import Bundle
 from tests import fakes
-from tests.fakes import bundle
+from tests.fakes import bundle, device_info
+from tests.test_progress import Silent
 
 pytestmark = [
     pytest.mark.ray,
@@ -187,3 +188,17 @@ def test_an_interrupt_returns_what_is_done(ray_cluster: Path, tmp_path: Path, pr
     assert signal.getsignal(signal.SIGINT) is before
     assert len(facts(tmp_path)) == 2
     assert gpus_are_free()
+
+
+def test_a_sweep_measures_one_model_and_says_which_it_leaves_out() -> None:
+    view = Silent()
+    accepts = OneModel("any", Board([bundle(1)], view))
+    devices = [device_info(0), device_info(1, "NVIDIA H100 80GB HBM3"), device_info(2), device_info(3, "NVIDIA L4")]
+    assert [accepts(device) for device in devices] == [True, False, True, False]
+    assert accepts(devices[1]) is False
+    assert view.notes == [
+        "this sweep measures NVIDIA H200; NVIDIA H100 80GB HBM3 is left out: name it by cluster.gpu=",
+        "this sweep measures NVIDIA H200; NVIDIA L4 is left out: name it by cluster.gpu=",
+    ]
+    h100 = OneModel("h100", Board([bundle(1)], Silent()))
+    assert [h100(device) for device in devices] == [False, True, False, False]

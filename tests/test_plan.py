@@ -57,7 +57,7 @@ def bundle(*gemms: Gemm) -> Bundle:
         # 2·10^9 FLOPs: 2.86 µs, against 6·10^6 bytes: 7.5 µs
         (cube(1000), 2 + 7.5),
         (cube(10_000, "fp32"), 2 + 200_000 / 7),  # a tenth of the rate
-        (cube(10_000, "bf16"), 2 + 20_000 / 7),  # no figure: as fp16
+        (cube(10_001), 2 + 2.5 * 2 * 10_001**3 / 7e8),  # rows of 20002 bytes: not multiples of 16
         (cube(1), 2 + 6 / 800_000),
     ],
 )
@@ -92,7 +92,8 @@ def test_the_time_cap_counts_from_the_least_rounds() -> None:
 
 def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
     found = bundle_estimate(bundle(cube(10_000), cube(1000)), SPEC, Timing(protocol="seed"))
-    assert found.least_s == found.most_s == pytest.approx(150 * (LONG_S + 9.5e-6))
+    drawn = 2 * (10_000**2 + 1000**2) / 1.1e8  # A and B of each, drawn on the CPU
+    assert found.least_s == found.most_s == pytest.approx(150 * (LONG_S + 9.5e-6) + drawn)
     assert found.samples == 2
 
 
@@ -155,6 +156,13 @@ def test_a_family_is_estimated_by_its_reference_model() -> None:
     assert spec.key == "a100-sxm-80"
 
 
+def test_a_dtype_without_a_published_peak_is_not_guessed_at(capsys: pytest.CaptureFixture[str]) -> None:
+    of = compose("b200", ["space.dtype=fp32"])
+    found = plan(of, expand_space(of))
+    assert (found.estimate, found.unknown) == (None, ("fp32",))
+    assert "not estimated: no published peak for fp32 on b200" in planned(capsys, "conf=b200", "space.dtype=fp32")
+
+
 def test_a_cpu_is_not_estimated() -> None:
     of = config("cpu")
     found = plan(of, expand_space(of))
@@ -191,7 +199,7 @@ def test_a_plan_for_the_cpu_says_that_it_is_not_estimated(capsys: pytest.Capture
 
 def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = planned(capsys, "conf=h200", "space.h=4096", "space.roles=seed_bmm", "space.tp=1")
-    one, eight = re.findall(r"GPUs?: (\S+ to \S+) s wall time", text)
+    one, eight = re.findall(r"GPUs?: (\S+ to \S+) s", text)
     assert one == eight
 
 

@@ -62,7 +62,7 @@ def test_one_gemm_per_candidate_by_hand(store: RunStore) -> None:
         "family_id": "mlp_up-h64-tp1-b4-s8-fp16",
         "d_ff": 256,
         "baseline": False,
-        "mlp_params": 3 * 64 * 256,
+        "mlp_params": 2 * 64 * 256,
         "rank": 1,
         "tie_group": 1,
         "samples": 10,

@@ -153,16 +153,18 @@ def test_where_keeps_the_exact_baseline() -> None:
     assert expansion.skips[0].reason == "space.where (d_ff % 64 == 0) does not hold"
 
 
-def test_where_and_tp_together_move_the_baseline_to_what_is_left_below() -> None:
-    # 10922 goes by tp; of 10880, 10944, 11008 only the first lies below it
+def test_where_leaves_the_baselines_stand_in() -> None:
+    # 10922 goes by tp; 10920, the next below, stands for it and is not a multiple of 64
     expansion = expand_space(config(tp=4, where="d_ff % (16 * tp) == 0"))
-    assert (d_ffs(only(expansion)), baselines(only(expansion))) == ([10880, 10944, 11008], [10880])
-    assert reasons(expansion.skips) == {"space.where": 48, "tp does not divide d_ff": 1}
+    assert (d_ffs(only(expansion)), baselines(only(expansion))) == ([10880, 10920, 10944, 11008], [10920])
+    assert reasons(expansion.skips) == {"space.where": 47, "tp does not divide d_ff": 1}
 
 
 def test_a_family_with_nothing_at_or_below_the_baseline_has_none() -> None:
-    family = only(expand_space(config(tp=4, where="d_ff > 11000")))
-    assert (d_ffs(family), baselines(family)) == ([11004, 11008, 11012, 11016, 11020], [])
+    family = only(expand_space(config(tp=127)))  # 10922 = 127 * 86: of the multiples of 127, only it is near
+    assert (d_ffs(family), baselines(family)) == ([10922], [10922])
+    above = only(expand_space(config(tp=91, d_ff={"ratio": "8/3", "distance": 4, "step": 2})))
+    assert d_ffs(above) == [10920]
 
 
 def test_where_may_take_a_whole_family_and_leave_the_others() -> None:

@@ -24,10 +24,11 @@ def test_t_quantile_goes_over_into_the_normal_one() -> None:
 
 def test_trimmed_mean_by_hand() -> None:
     # ten values: two are cut at either end, six remain: (3+4+5+6+7+8)/6
-    location = trimmed(np.array([[1.0, 2, 3, 4, 5, 6, 7, 8, 9, 1000]]).T)
+    location = trimmed(np.array([[5.0, 6, 4, 8, 3, 9, 1, 7, 2, 1000]]).T)
     assert location.mean[0] == pytest.approx(5.5)
     assert location.df[0] == 5
-    # winsorized: 3,3,3,4,5,6,7,8,8,8; squares about 5.5: 2*3*6.25 + 2*(2.25+0.25) = 42.5; Yuen: sqrt(42.5/(6*5))
+    # winsorized: 3,3,3,4,5,6,7,8,8,8; squares about 5.5: 2*3*6.25 + 2*(2.25+0.25) = 42.5; Yuen: sqrt(42.5/(6*5));
+    # neighbours in time are on different sides: no correlation to allow for
     assert location.error[0] == pytest.approx(math.sqrt(42.5 / 30))
 
 
@@ -37,13 +38,24 @@ def test_trimmed_mean_agrees_with_scipy() -> None:
 
 
 def test_yuens_interval_agrees_with_scipys_trimmed_test() -> None:
-    sample = np.random.default_rng(2).normal(0.3, 1.0, size=25)
+    sample = np.tile([1.0, -1.0], 13)[:25] * np.abs(np.random.default_rng(2).normal(1, 0.3, size=25))
     location = trimmed(sample[:, None])
     # scipy has Yuen's test for two independent samples: against a constant one the standard error is this one's
     cut, kept = 5, 15
     winsorized = stats.mstats.winsorize(sample, limits=(0.2, 0.2)).data
     assert location.error[0] == pytest.approx(math.sqrt(winsorized.var(ddof=1) * 24 / (kept * (kept - 1))))
     assert location.df[0] == len(sample) - 2 * cut - 1
+
+
+def test_correlated_rounds_are_worth_fewer() -> None:
+    random = np.random.default_rng(15)
+    values = np.zeros((400, 300))
+    for r in range(1, len(values)):  # a first-order autoregression: the mean's error is that of a quarter of the rounds
+        values[r] = 0.6 * values[r - 1] + random.normal(size=300)
+    spread = values.mean(axis=0).std()
+    location = trimmed(values[20:])
+    assert np.median(location.error) == pytest.approx(spread, rel=0.15)
+    assert location.mean.std() == pytest.approx(spread, rel=0.1)
 
 
 def test_missing_rounds_do_not_count() -> None:
@@ -161,9 +173,35 @@ def test_those_that_stay_are_compared_by_the_rounds_without_the_ones_that_left()
     assert not few.resolved
 
 
+def test_two_equal_ones_that_left_at_different_times_are_not_told_apart() -> None:
+    # the level that the others set moves when the slow ones leave: only the rounds that a pair shares may compare it
+    random, separated, families = np.random.default_rng(16), 0, 150
+    true = np.log([1.0] * 6 + [1.14] * 6 + [2.3] * 6)
+    for _ in range(families):
+        log_cost = true + random.standard_t(3, size=(40, 18)) * 0.01
+        log_cost[:10, :6] -= 0.10
+        log_cost[:10, 6:12] -= 0.05
+        log_cost[10:, 12:] = np.nan
+        for i in range(6, 12):
+            log_cost[10 + 4 * (i - 6) :, i] = np.nan
+        groups = compare(log_cost, 0.5, 0.95)
+        separated += any(not groups.tied(i, j) for i in range(6, 12) for j in range(6, i))
+    assert separated <= 0.05 * families
+
+
+def test_the_error_is_shared_out_over_looks_and_comparisons() -> None:
+    log_cost = rounds([1.0, 1.0, 1.0, 1.0], 25, 0.01, 17)
+    once, often = compare(log_cost, 0.5, 0.95), compare(log_cost, 0.5, 0.95, looks=8)
+    df = 25 - 2 * 5 - 1
+    expected = stats.t.isf(0.05 / 8 / 6 / 2, df) / stats.t.isf(0.05 / 6 / 2, df)
+    assert often.difference(1, 0)[1] / once.difference(1, 0)[1] == pytest.approx(expected, rel=1e-4)
+    few = once.against(0, comparisons=3)[1][1] / once.against(0)[1][1]
+    assert few == pytest.approx(stats.t.isf(0.05 / 3 / 2, df) / stats.t.isf(0.05 / 6 / 2, df), rel=1e-4)
+
+
 def test_pairs_that_left_need_not_be_resolved() -> None:
     log_cost = rounds([1.0, 1.05, 3.0, 3.01], 40, 0.002, 13)
-    log_cost[:10, 2:] += np.random.default_rng(13).normal(size=(10, 2)) * 0.1
+    log_cost[:10, 2:] += np.random.default_rng(18).normal(size=(10, 2)) * 0.1
     log_cost[10:, 2:] = np.nan
     comparison = compare(log_cost, 0.5, 0.95)
     assert comparison.resolved

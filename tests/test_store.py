@@ -169,12 +169,12 @@ def test_a_gemm_that_was_never_reported_is_not_passed_off_as_measured() -> None:
 
 
 def test_a_bundle_of_two_families_has_facts_of_both_and_each_sample_once() -> None:
-    bundle = Bundle(families=(up_family([128, 256]), replace(up_family([128]), role="other")))
+    bundle = Bundle(families=(up_family([128, 256]), replace(up_family([128]), role="mlp_down")))
     rows = table_of(bundle).to_pylist()
     assert [row["family_id"] for row in rows if row["record"] == "facts"] == [
         "mlp_up-h64-tp1-b4-s8-fp16",
         "mlp_up-h64-tp1-b4-s8-fp16",
-        "other-h64-tp1-b4-s8-fp16",
+        "mlp_down-h64-tp1-b4-s8-fp16",
     ]
     assert sum(row["record"] == "sample" for row in rows) == 2 * 3
 

@@ -1,4 +1,4 @@
-"""The verbs of the command line, one a file: ``HELP``, ``configure(parser)`` and ``execute(arguments)``."""
+"""The verbs of the command line, one a file: ``configure(parser)`` and ``execute(arguments)``."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -3,11 +3,11 @@
 import argparse
 import sys
 
-from orchestrator import config as configuration
-from orchestrator.plan import Plan, plan
+from orchestrator.plan import START_S, Plan, plan
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, reasons
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
+from tasks.family import Family
 
 GPUS = (1, 8)
 GIB = 2**30
@@ -49,10 +49,7 @@ def _lines(config: Config, expansion: Expansion, found: Plan) -> list[str]:
     return [*lines, "", *_cost(config, expansion, found)]
 
 
-def _family_line(family: object) -> str:
-    from tasks.family import Family
-
-    assert isinstance(family, Family)
+def _family_line(family: Family) -> str:
     values = [candidate.d_ff for candidate in family.candidates]
     baseline = next((candidate.d_ff for candidate in family.candidates if candidate.baseline), None)
     mark = "" if baseline is None else f", baseline {baseline}"
@@ -65,24 +62,21 @@ def _skip_line(expansion: Expansion, kind: str, count: int) -> str:
 
 
 def _cost(config: Config, expansion: Expansion, found: Plan) -> list[str]:
-    if found.estimate is None or found.spec is None:
+    if found.spec is None:
         most = config.timing.max_seconds * len(expansion.bundles)
-        return [f"cost      about {most:,.0f} s of measuring if every family runs to its cap; a CPU is not estimated"]
+        return [
+            f"cost      about {most:,.0f} s beyond the least rounds if no family is resolved; a CPU is not estimated"
+        ]
+    if found.estimate is None:
+        return [f"cost      not estimated: no published peak for {', '.join(found.unknown)} on {found.spec.key}"]
+    least, most = found.estimate.least_s, found.estimate.most_s
+    soak = 0.0 if config.timing.protocol == "seed" else config.timing.soak_min_s
     lines = [
-        f"cost      estimated for {found.spec.key} by the catalogue's peak and bandwidth, "
-        f"soak of {config.timing.soak_min_s:g} s a GPU included",
+        f"cost      {least:,.0f} to {most:,.0f} GPU-seconds, up to {found.estimate.samples:,} samples; estimated for "
+        f"{found.spec.key}",
+        "          from the catalogue's peak and bandwidth, with Ray's start and end:",
     ]
     for gpus in GPUS:
-        busy = min(gpus, len(expansion.bundles))
-        least, most = (value / busy + config.timing.soak_min_s for value in _span(found))
-        lines.append(f"          {gpus} GPU{'s' * (gpus > 1)}: {least:,.0f} to {most:,.0f} s wall time")
-    least, most = _span(found)
-    return [*lines, f"          {least:,.0f} to {most:,.0f} GPU-seconds, up to {found.estimate.samples:,} samples"]
-
-
-def _span(found: Plan) -> tuple[float, float]:
-    assert found.estimate is not None
-    return found.estimate.least_s, found.estimate.most_s
-
-
-__all__ = ["configuration", "configure", "execute"]
+        low, high = (START_S + soak + value / min(gpus, len(expansion.bundles)) for value in (least, most))
+        lines.append(f"          {gpus} GPU{'s' * (gpus > 1)}: {low:,.0f} to {high:,.0f} s")
+    return lines

@@ -2,13 +2,16 @@
 
 import argparse
 
+from orchestrator.schema import Rank
 from orchestrator.verbs.common import add_run
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_run(parser)
-    parser.add_argument("--top", type=_positive, default=5, help="candidates to print per family (default: 5)")
+    parser.add_argument(
+        "--top", type=_positive, default=None, help="candidates to print per family (default: the run's rank.top)"
+    )
 
 
 def _positive(text: str) -> int:
@@ -24,7 +27,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.terminal import markdown, show
 
     store = find_run(arguments.run, arguments.dir)
+    top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
     ranking = rank(store)
-    store.write_ranking(ranking.table, markdown(store.path, ranking.table, arguments.top))
-    show(store.path, ranking.table, arguments.top, ranking.problems)
+    store.write_ranking(ranking.table, markdown(store.path, ranking.table, top))
+    show(store.path, ranking.table, top, ranking.problems)
     return int(bool(ranking.problems))

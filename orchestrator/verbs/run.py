@@ -83,30 +83,31 @@ def _sweep(config: Config, expansion: Expansion, *, own_ray: bool) -> int:
     if config.cluster.gpu != "cpu":
         cluster.require(config.cluster.gpu, cluster.nodes())
     store = RunStore.create(config.run.dir, run_name(config), _manifest(config, expansion, hashed))
-    with _settled(store), progress.show(expansion.bundles, Console(stderr=True)) as board:
-        result = sweep(
-            config,
-            expansion.bundles,
-            store,
-            progress=board,
-            code_version=__version__,
-            plan_hash=hashed,
-            own_ray=own_ray,
+    with _settled(store):
+        with progress.show(expansion.bundles, Console(stderr=True)) as board:
+            result = sweep(
+                config,
+                expansion.bundles,
+                store,
+                progress=board,
+                code_version=__version__,
+                plan_hash=hashed,
+                own_ray=own_ray,
+            )
+        log.info("swept")
+        ranking = rank(store)
+        log.info("ranked")
+        store.write_ranking(ranking.table, markdown(store.path, ranking.table, config.rank.top))
+        store.update_manifest(
+            ended_utc=_now(),
+            status="interrupted" if result.interrupted else "unfinished" if result.unfinished else "finished",
+            bundles_ended=result.bundles,
+            bundles_unfinished=result.unfinished,
+            failures=len(result.failures),
+            skipped_on_device=len(result.skipped),
+            hosts=sorted({device.host for device in result.devices}),
+            devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
         )
-    log.info("swept")
-    ranking = rank(store)
-    log.info("ranked")
-    store.write_ranking(ranking.table, markdown(store.path, ranking.table, config.rank.top))
-    store.update_manifest(
-        ended_utc=_now(),
-        status="interrupted" if result.interrupted else "unfinished" if result.unfinished else "finished",
-        bundles_ended=result.bundles,
-        bundles_unfinished=result.unfinished,
-        failures=len(result.failures),
-        skipped_on_device=len(result.skipped),
-        hosts=sorted({device.host for device in result.devices}),
-        devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
-    )
     problems = [*ranking.problems, *([result.problem] if result.problem else [])]
     show(store.path, ranking.table, config.rank.top, problems)
     return result.exit_code or int(bool(ranking.problems))
