@@ -1,11 +1,15 @@
 """The command line: which verb, its arguments, and exit codes."""
 
 import argparse
+import errno
 import importlib
+import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from orchestrator import __version__
@@ -14,14 +18,21 @@ from orchestrator.verbs import VERBS
 
 PROGRAM = "python -m orchestrator"
 INTERRUPTED = 130
+OUTPUT_GONE = (errno.ENOSPC, errno.EIO, errno.EBADF)
+"""How writing to a full, broken or closed standard output fails."""
 EXIT_CODES = "exit codes: 0 all measured; 1 some measurements failed; 2 usage or configuration; 130 interrupted"
 
 
 def entry() -> NoReturn:
     """Run one command as a program of its own; end at once, for nothing is left that Python would have to tidy up."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no ± must not cost a sweep its tables
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's notice is a Ctrl-C
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # main has told of it
+            stream.flush()
     os._exit(code)
 
 
@@ -46,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output (head, less) has left: point stdout elsewhere, or closing it fails again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in OUTPUT_GONE or debug:
+            raise
+        sys.stderr.write(f"cannot write the output: {error.strerror or error}\n")
+        return 1
 
 
 def _dispatch(words: list[str]) -> int:

@@ -1,6 +1,7 @@
 """The Ray cluster: reaching it, what it has, and which of it a request may use."""
 
 import importlib
+import io
 import os
 import re
 import secrets
@@ -8,7 +9,7 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ PROBE_S = 5.0
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
 HTTP2_SETTINGS = 4
+TOKENS = "\nRAY_AUTH_MODE and RAY_AUTH_TOKEN must be those that the cluster was started with"
 WORKER_MODULES = ("orchestrator.worker", "tasks.measure")
 LABEL = "ray.io/accelerator-type"
 WORKER_ENVIRONMENT = {
@@ -56,7 +58,8 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
         ClusterError: the address cannot be used, or no Ray answers there.
     """
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
-    check_address(address, min(PROBE_S, cluster.start_timeout_s))
+    origin = "cluster.address" if cluster.address else "RAY_ADDRESS"
+    check_address(address, min(PROBE_S, cluster.start_timeout_s), origin)
     _prepare_environment(local=address == "local")
     import ray
 
@@ -67,16 +70,18 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
     try:
         ray.init(address=address, **_init_options(local=address == "local"))
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ClusterError(f"cannot {_action(address)}: {error}") from error
+        advice = "" if address == "local" else TOKENS
+        raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
     finally:
         loading.shutdown()  # a module that cannot be imported says so where it is used
     try:
         yield address == "local"
     finally:
-        ray.shutdown()
+        with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
+            ray.shutdown()
 
 
-def check_address(address: str, timeout_s: float) -> None:
+def check_address(address: str, timeout_s: float, origin: str = "cluster.address") -> None:
     """Return if something that speaks Ray's protocol answers; Ray itself would try a dead address for many minutes.
 
     Raises:
@@ -86,10 +91,10 @@ def check_address(address: str, timeout_s: float) -> None:
         return
     if address.startswith("ray://"):
         raise ClusterError(
-            f"cluster.address={address}: Ray Client (ray://) is not supported, it slows every call tenfold. Run the "
+            f"{origin}={address}: Ray Client (ray://) is not supported, it slows every call tenfold. Run the "
             "command on a node of the cluster with cluster.address=HOST:6379, or by `ray job submit`"
         )
-    host, port = _host_and_port(address)
+    host, port = _host_and_port(address, origin)
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.settimeout(timeout_s)
@@ -201,14 +206,14 @@ def _action(address: str) -> str:
     return "start a local Ray" if address == "local" else f"connect to the Ray cluster at {address}"
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def _host_and_port(address: str, origin: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{address}")
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
     if not host or not port or parts.netloc != address:
-        raise ClusterError(f"cluster.address={address}: expected HOST:PORT, for example 10.0.0.1:6379")
+        raise ClusterError(f"{origin}={address}: expected HOST:PORT, for example 10.0.0.1:6379")
     return host, port
 
 

@@ -31,16 +31,22 @@ class Contest:
         self._seconds = [_seconds(rows, self._parts[i], keys, visits) for i, rows in enumerate(candidates)]
         totals = np.column_stack([seconds.sum(axis=1) for seconds in self._seconds])
         self._rounds = np.isfinite(totals).sum(axis=0)
-        self._percentiles = percentiles(totals, PERCENTILES)
-        self._cv = _variation(totals)
-        # All parts of all Candidates at once: one call per column would take longer than all the rest.
-        self._medians = percentiles(np.concatenate(self._seconds, axis=1), [50])[0]
-        self._first_part = np.cumsum([0, *map(len, self._parts)])
         self._flops = [sum(row["flops"] for row in parts) for parts in self._parts]
         first = candidates[0][0]
         log_cost = np.log(totals / np.array(self._flops))
         comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"])
         self._comparison = comparison
+        # What one that stayed takes is what it took in the rounds by which it is compared.
+        undisturbed = [
+            np.where(comparison.disturbed[:, None], np.nan, seconds) if stayed else seconds
+            for seconds, stayed in zip(self._seconds, comparison.stayed, strict=True)
+        ]
+        totals = np.column_stack([seconds.sum(axis=1) for seconds in undisturbed])
+        self._percentiles = percentiles(totals, PERCENTILES)
+        self._cv = _variation(totals)
+        # All parts of all Candidates at once: one call per column would take longer than all the rest.
+        self._medians = percentiles(np.concatenate(undisturbed, axis=1), [50])[0]
+        self._first_part = np.cumsum([0, *map(len, self._parts)])
         self._groups = [group for group in comparison.groups if group is not None]
         self._over_best = comparison.against(comparison.order[0]) if comparison.order else None
         baseline = next((i for i in comparison.order if candidates[i][0]["baseline"]), None)

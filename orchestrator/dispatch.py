@@ -189,7 +189,12 @@ class Dispatcher:
             self.board.note(f"{lost.bundle_id} will be tried again: {what}")
 
     def _drain(self) -> None:
-        """After an interruption: keep what finishes soon."""
+        """After an interruption: keep what has been measured of the Bundles in flight."""
+        workers = [name for name in self.crew.ready if self.queue.assigned(name) is not None]
+        if workers:
+            self.board.note("stopping: keeping what is measured so far; Ctrl-C again stops at once")
+        for name in workers:
+            self.engine.interrupt(name)
         until = self.clock() + DRAIN_S
         while self.queue.running and (left := until - self.clock()) > 0:
             self._step(min(left, TICK_S))

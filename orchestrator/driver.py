@@ -35,6 +35,7 @@ ACTOR_OPTIONS: dict[str, Any] = {
     "max_restarts": 0,
     "max_task_retries": 0,
     "enable_task_events": False,
+    "max_concurrency": 2,  # one call measures, one interrupts it
 }
 
 RUNTIME_ENVIRONMENT: dict[str, Any] = {"runtime_env": {"env_vars": cluster.WORKER_ENVIRONMENT}}
@@ -204,6 +205,10 @@ class RayEngine:
         """Queue the call on the assignment's actor."""
         measure = self._actors[assignment.worker].measure.options(num_returns="streaming")
         self._streams[measure.remote(assignment.bundle, assignment.attempt)] = assignment.worker
+
+    def interrupt(self, worker: str) -> None:
+        """Call the actor's method that runs beside the one that measures."""
+        self._actors[worker].interrupt.remote()
 
     def stop(self, worker: str) -> None:
         """Kill the actor's process."""

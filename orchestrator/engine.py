@@ -56,6 +56,9 @@ class Engine(Protocol):
     def submit(self, assignment: Assignment) -> None:
         """Have the assignment's worker measure it. It reports Progress, then Result or Failure."""
 
+    def interrupt(self, worker: str) -> None:
+        """Ask a worker to report what it has measured of its Bundle so far as its Result."""
+
     def stop(self, worker: str) -> None:
         """End a worker's process at once, whatever it does. It reports nothing more."""
 

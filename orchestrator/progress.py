@@ -224,7 +224,7 @@ def render(board: Board) -> "Table":
     if board.busy_elsewhere:
         rows.append(f"waiting for {board.busy_elsewhere} GPUs busy elsewhere")
     table = Table.grid()  # a bar ends no line of its own
-    table.add_row(ProgressBar(total=float(board.flops), completed=float(board.flops_done), width=60))
+    table.add_row(ProgressBar(total=float(board.flops), completed=float(board.flops_done), width=40))
     for row in rows:
         table.add_row(Text(row, no_wrap=True, overflow="ellipsis"))
     return table

@@ -50,7 +50,7 @@ def rank(store: RunStore) -> Ranking:
     """Rank every Family of a run from its Shards alone; the same Shards give the same rows in the same order."""
     reader = store.reader()
     facts = reader.facts(FACTS_COLUMNS).table.to_pylist()
-    first = {shard_key(row): row["first_round"] for row in facts}
+    first = {shard_key(row): row["first_round"] or 0 for row in facts}
     found = visits_by_shard(reader.samples(SAMPLE_COLUMNS).table)
     visits = {key: seen.since(first[key]) for key, seen in found.items() if key in first}
     facts = _latest(facts, visits)

@@ -8,6 +8,8 @@ from orchestrator.store import RunStore
 
 LATEST = "latest"
 EXAMPLES = "examples"
+LISTED = 20
+"""Runs that an error lists, the latest."""
 
 
 def list_runs(results: str | Path) -> list[Path]:
@@ -33,7 +35,7 @@ def find_run(text: str, results: str | Path) -> RunStore:
     names = [path.name for path in runs] + [f"{EXAMPLES}/{path.name}" for path in list_runs(Path(results) / EXAMPLES)]
     if not names:
         raise StoreError(f"no run '{text}': there are no runs under {results}")
-    raise StoreError(unknown("run", text, names) + f" (under {results}), or a path, or {LATEST}")
+    raise StoreError(unknown("run", text, names[-LISTED:]) + f" (under {results}), or a path, or {LATEST}")
 
 
 def _started(path: Path) -> datetime:

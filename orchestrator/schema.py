@@ -1,6 +1,7 @@
 """The configuration: which keys there are, what they mean, their defaults and what they take."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
@@ -12,6 +13,9 @@ from orchestrator.expression import Where
 from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Text
 from tasks.gemm import ELEMENT_BYTES
 from tasks.settings import L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
+
+RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+"""What may name a run: it is a directory's name on every system."""
 
 
 def _role_names() -> Iterable[str]:
@@ -39,8 +43,11 @@ def _conf_names() -> Iterable[str]:
 
 
 def _directory_name(name: str) -> None:
-    if name in (".", "..") or any(letter in name for letter in '/\\:*?"<>|') or len(name) > 100:
-        raise InvalidValueError(f"'{shorten(name)}' cannot name a directory")
+    if not RUN_NAME.fullmatch(name) or len(name) > 100:
+        raise InvalidValueError(
+            f"'{shorten(name)}' cannot name a run: use at most 100 letters (a to z), digits, '.', '_', '+' and '-', "
+            "beginning with a letter, a digit or '_'"
+        )
 
 
 def _constant(names: Iterable[str]) -> Callable[[], tuple[str, ...]]:

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from orchestrator.axis import d_ff_values, expand, seed_d_ff_values
-from orchestrator.errors import SpaceError
+from orchestrator.errors import InvalidValueError, SpaceError
 from orchestrator.expression import Where
 from orchestrator.roles import ROLES, Role, Shape
 from orchestrator.schema import Config
 from tasks.family import Bundle, Candidate, Family
 from tasks.gemm import Gemm
+
+MAX_BITS = 60
+"""FLOPs and bytes are stored as 64-bit integers, and summed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +84,10 @@ class _Line:
             candidates=candidates,
         )
 
+    def too_large(self, d_ff: int) -> bool:
+        gemms = (part.gemm for part in self.candidate(d_ff, baseline=False).parts)
+        return any(max(gemm.flops, gemm.bytes) >= 2**MAX_BITS for gemm in gemms)
+
     def candidate(self, d_ff: int, *, baseline: bool) -> Candidate:
         shape = Shape(h=self.h, tp=self.tp, batch=self.batch, seq=self.seq, d_ff=d_ff, dtype=self.dtype)
         return Candidate(d_ff=d_ff, parts=self.role.parts(shape), baseline=baseline)
@@ -99,7 +106,10 @@ def expand_space(config: Config) -> Expansion:
         if refused is not None:
             skips.append(refused)
             continue
-        family, left_out = _family(line, values, exact, where)
+        try:
+            family, left_out = _family(line, values, exact, where)
+        except InvalidValueError as error:
+            raise SpaceError(f"space.where: {error}") from error
         skips.extend(left_out)
         if family is not None:
             families.append(family)
@@ -143,7 +153,7 @@ def _family(line: _Line, values: Sequence[int], exact: int | None, where: Where)
     The baseline is ``exact`` where tp divides it, else the next value below that tp divides. ``where`` does not take
     the baseline away, for without it there is nothing to compare with; alone it is no Family.
     """
-    divided = [d_ff for d_ff in values if d_ff % line.tp == 0]
+    divided = [d_ff for d_ff in values if d_ff % line.tp == 0 and not line.too_large(d_ff)]
     baseline = None if exact is None else max((d_ff for d_ff in divided if d_ff <= exact), default=None)
     wanted = {
         d_ff for d_ff in divided if where.evaluate(h=line.h, tp=line.tp, batch=line.batch, seq=line.seq, d_ff=d_ff)
@@ -158,6 +168,8 @@ def _family(line: _Line, values: Sequence[int], exact: int | None, where: Where)
 def _left_out(line: _Line, d_ff: int, where: Where) -> Skip:
     if d_ff % line.tp:
         return line.skip(d_ff, "tp does not divide d_ff", f"tp={line.tp} does not divide d_ff={d_ff}")
+    if line.too_large(d_ff):
+        return line.skip(d_ff, "too large to count", f"d_ff={d_ff} takes more than 2^{MAX_BITS} FLOPs or bytes")
     return line.skip(d_ff, "space.where", f"space.where ({where.text}) does not hold")
 
 

@@ -16,6 +16,7 @@ from orchestrator import shard
 from orchestrator.atomic import sweep_temporaries, write_atomic
 from orchestrator.errors import StoreError
 from orchestrator.reading import Read, ShardReader
+from orchestrator.schema import RUN_NAME
 from tasks.family import Bundle
 from tasks.records import Measurement
 from tasks.settings import Timing
@@ -225,7 +226,7 @@ class RunStore:
         Raises:
             StoreError: the name is no plain directory name, the run exists, or the disk refuses.
         """
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._+-]*", name):
+        if not RUN_NAME.fullmatch(name):
             raise StoreError(
                 f"run name {name!r}: use letters, digits, '.', '_', '+' and '-', beginning with a letter or a digit; "
                 "run.dir says where runs land"

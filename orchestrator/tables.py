@@ -14,6 +14,8 @@ from tasks.settings import Timing
 Row = dict[str, Any]
 
 UNKNOWN = "-"
+LEAST_PLAIN = 1e-3
+"""TFLOP/s below this are written with an exponent."""
 LEGEND = (
     "±: half the interval of the cost relative to the best, as a share of it. tie: those of group 1 cannot be told "
     "from the best, those of a later group not from the best one in it. align: the largest power of two that divides "
@@ -52,11 +54,13 @@ def status_counts(ranking: pa.Table) -> dict[str, int]:
 def tflops(value: float) -> str:
     """Four significant digits from 100 on, else three: a CPU reaches less than 1.
 
-    >>> tflops(633.42), tflops(45.17), tflops(0.04318)
-    ('633.4', '45.2', '0.0432')
+    >>> tflops(633.42), tflops(45.17), tflops(0.04318), tflops(0.0000318)
+    ('633.4', '45.2', '0.0432', '3.2e-05')
     """
     if value <= 0:
         return "0"
+    if value < LEAST_PLAIN:
+        return f"{value:.1e}"
     rounded = float(f"{value:.2e}")  # first: 99.96 has the digits of 100
     digits = 4 if rounded >= 100 else 3
     return f"{value:.{max(digits - 1 - math.floor(math.log10(rounded)), 0)}f}"

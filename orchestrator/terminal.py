@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,13 +14,16 @@ from rich.text import Text
 
 from orchestrator.tables import LEGEND, FamilyTable, family_tables, status_counts
 
+GAP = 2
+LEAST_COLUMNS = 2
+"""d_ff and TFLOP/s."""
 NOTHING = "nothing was measured in this run"
 
 
-def family_renderables(ranking: pa.Table, top: int) -> Iterator[RenderableType]:
-    """Yield each Family's table, at most 80 columns wide."""
+def family_renderables(ranking: pa.Table, top: int, width: int = 80) -> Iterator[RenderableType]:
+    """Yield each Family's table; the last columns are left out where they do not fit."""
     for family in family_tables(ranking, top):
-        yield _renderable(family)
+        yield _renderable(family, width)
 
 
 def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = ()) -> Text:
@@ -31,7 +35,7 @@ def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = ()) -> Text:
 def show(run: Path, ranking: pa.Table, top: int, problems: Sequence[str] = (), console: Console | None = None) -> None:
     """Print the whole ranking; colour only on a terminal, and not under ``NO_COLOR``."""
     console = console or Console()
-    for renderable in family_renderables(ranking, top):
+    for renderable in family_renderables(ranking, top, console.width):
         console.print(renderable)
     if ranking.num_rows:
         console.print(Text(LEGEND, style="dim"))
@@ -49,15 +53,22 @@ def markdown(run: Path, ranking: pa.Table, top: int) -> str:
     return "\n\n".join([*blocks, LEGEND] if ranking.num_rows else blocks) + "\n"
 
 
-def _renderable(family: FamilyTable) -> RenderableType:
+def _renderable(family: FamilyTable, width: int) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for name in family.columns:
+    fitting = _fitting(family, width)
+    for name in family.columns[:fitting]:
         table.add_column(name, justify="right", no_wrap=True)
     for i, cells in enumerate(family.rows):
-        table.add_row(*map(Text, cells), style="bold" if family.has_baseline and i == 0 else "")
+        table.add_row(*map(Text, cells[:fitting]), style="bold" if family.has_baseline and i == 0 else "")
     # Text, not markup: names and messages come from devices and users.
     notes = [Text(note, style="yellow") for note in family.notes]
     return Group(Text(family.title, style="bold cyan"), *notes, *([table] if family.rows else []), Text())
+
+
+def _fitting(family: FamilyTable, width: int) -> int:
+    """How many columns fit, each as wide as its widest cell and two spaces apart; never fewer than LEAST_COLUMNS."""
+    ends = accumulate(max(map(len, column)) + GAP for column in zip(family.columns, *family.rows, strict=True))
+    return max(LEAST_COLUMNS, sum(end - GAP <= width for end in ends))
 
 
 def _markdown_table(family: FamilyTable) -> str:

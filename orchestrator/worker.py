@@ -1,6 +1,7 @@
 """What runs beside one device: opens it, measures Bundles on it, and reports in plain records."""
 
 import pkgutil
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,8 +27,8 @@ DETAIL_LENGTH = 8000
 class WorkerSpec:
     """What a worker needs to know; the same for all workers of a sweep.
 
-    open_device, measure: ``module:name`` of ``open_device(kind)`` and ``measure(device, bundle, timing, on_progress)``,
-    resolved in the worker, so that the driver need not import torch.
+    open_device, measure: ``module:name`` of ``open_device(kind)`` and ``measure(device, bundle, timing, on_progress,
+    stop)``, resolved in the worker, so that the driver need not import torch.
     """
 
     kind: str  # cuda (also for ROCm) or cpu
@@ -47,6 +48,7 @@ class Worker:
     def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="device")
+        self._stopping = threading.Event()
         # Opening begins before anybody asks: importing torch and making a CUDA context take seconds.
         self._device = self._thread.submit(self._open)
 
@@ -75,6 +77,10 @@ class Worker:
             # The boundary of the process, as above.
             yield failure(error)
 
+    def interrupt(self) -> None:
+        """Have the measurement under way end after its next round; called beside ``measure``."""
+        self._stopping.set()
+
     def _open(self) -> Any:
         # Both are imported now: a worker that cannot measure must fail at its start, not at every Bundle.
         open_device, _ = pkgutil.resolve_name(self._spec.open_device), pkgutil.resolve_name(self._spec.measure)
@@ -82,7 +88,7 @@ class Worker:
 
     def _measure(self, bundle: Bundle, on_progress: Callable[[Progress], None]) -> Measurement:
         measure: Callable[..., Measurement] = pkgutil.resolve_name(self._spec.measure)
-        return measure(self._device.result(), bundle, self._spec.timing, on_progress)
+        return measure(self._device.result(), bundle, self._spec.timing, on_progress, self._stopping.is_set)
 
     def _result(self, bundle: Bundle, measurement: Measurement, attempt: int) -> Result:
         failed = tuple(facts for facts in measurement.facts if facts.status != "ok")

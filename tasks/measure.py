@@ -17,12 +17,17 @@ COOL_S = 10.0
 """Rest before a Family that was throttled is measured again."""
 
 OnProgress = Callable[[Progress], None]
+Stop = Callable[[], bool]
 
 
 def measure_bundle(
-    device: Device, bundle: Bundle, timing: Timing, on_progress: OnProgress | None = None
+    device: Device,
+    bundle: Bundle,
+    timing: Timing,
+    on_progress: OnProgress | None = None,
+    stop: Stop = lambda: False,
 ) -> Measurement:
-    """Measure every Gemm of ``bundle`` by ``timing.protocol``.
+    """Measure every Gemm of ``bundle`` by ``timing.protocol``; once ``stop`` is true, end after the rounds in flight.
 
     A Gemm that cannot be measured is in the facts with its status; the others are measured all the same. Raises what
     torch raises when the device itself is lost.
@@ -31,10 +36,10 @@ def measure_bundle(
     with device.session():
         if timing.protocol == "seed":
             return seed_protocol.measure(device, bundle, report)
-        return _interleaved(device, bundle, timing, report)
+        return _interleaved(device, bundle, timing, report, stop)
 
 
-def _interleaved(device: Device, bundle: Bundle, timing: Timing, report: OnProgress) -> Measurement:
+def _interleaved(device: Device, bundle: Bundle, timing: Timing, report: OnProgress, stop: Stop) -> Measurement:
     started, begin = datetime.now(UTC).isoformat(), device.clock()
     visits, failures = device.prepare(
         bundle.gemms,
@@ -50,8 +55,8 @@ def _interleaved(device: Device, bundle: Bundle, timing: Timing, report: OnProgr
     throttled: list[Sample] = []
     first_round = 0
     for redone in range(timing.redo_throttled + 1):
-        sampler, telemetry, seconds, reason = run_rounds(device, bundle, timing, visits, report, first_round)
-        if not telemetry.throttled or redone == timing.redo_throttled:
+        sampler, telemetry, seconds, reason = run_rounds(device, bundle, timing, visits, report, first_round, stop)
+        if not telemetry.throttled or redone == timing.redo_throttled or stop():
             break
         throttled.extend(sampler.samples)
         first_round += sampler.rounds
@@ -82,6 +87,7 @@ def run_rounds(
     visits: dict[Gemm, Visit],
     report: OnProgress,
     first_round: int = 0,
+    stop: Stop = lambda: False,
 ) -> tuple[Sampler, Telemetry, float, str]:
     """Round after round until the sampler says stop; the next round is enqueued before the last one is read.
 
@@ -101,6 +107,7 @@ def run_rounds(
             if reason is None:
                 busy = sum(s.seconds * (s.calls + s.lead_calls) for s in samples)
                 reason = sampler.stop_reason(now - start, 2 * busy)  # one round is in flight already
+                reason = "interrupted" if reason is None and stop() else reason
             if now - told >= PROGRESS_S:
                 told = now
                 report(Progress(bundle_id=bundle.bundle_id, state="measure", rounds=sampler.rounds, gemms=len(visits)))

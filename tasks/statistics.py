@@ -115,7 +115,8 @@ class Comparison:
     relative[rounds, candidates]: log cost less the round's median over the Candidates that stayed to the end.
     effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample.
     stayed[candidates]: who was measured in every round; they alone need to be resolved.
-    settled[rounds]: rounds by which those are compared with each other.
+    settled[rounds]: rounds by which those are compared with each other. kept[rounds given]: which of the rounds that
+    ``compare`` was given these are.
     shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
     tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
     """
@@ -124,9 +125,17 @@ class Comparison:
     effect: Floats
     stayed: NDArray[np.bool_]
     settled: NDArray[np.bool_]
+    kept: NDArray[np.bool_]
     shift: Floats
     tie: float
     alpha: float
+
+    @property
+    def disturbed(self) -> NDArray[np.bool_]:
+        """Of the rounds given to ``compare``, those by which the Candidates that stayed are not compared."""
+        found = np.zeros(len(self.kept), dtype=bool)
+        found[np.flatnonzero(self.kept)[~self.settled]] = True
+        return found
 
     @cached_property
     def measured(self) -> NDArray[np.int64]:
@@ -222,19 +231,21 @@ def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1)
     kernel that draws little). For the same reason one that left is set against what the others cost once it had left,
     as they would run in a model of their own, and its intervals reach to what they cost beside it.
     """
-    log_cost = log_cost[np.isfinite(log_cost).any(axis=1)] if log_cost.size else log_cost
     finite = np.isfinite(log_cost)
     counts = finite.sum(axis=0)
     stayed = (counts == counts.max(initial=0)) & (counts > 0)
     tie, alpha = math.log1p(tie_pct / 100), (1 - confidence) / looks
     if not stayed.any():
         nothing = np.full(len(counts), np.nan)
-        return Comparison(log_cost, nothing, stayed, np.ones(len(log_cost), dtype=bool), nothing, tie, alpha)
-    known = finite[:, stayed].any(axis=1)  # a round that none of them finished compares nothing
-    log_cost, finite = log_cost[known], finite[known]
+        every = np.ones(len(log_cost), dtype=bool)
+        return Comparison(log_cost, nothing, stayed, every, every, nothing, tie, alpha)
+    kept: NDArray[np.bool_] = np.asarray(
+        finite[:, stayed].any(axis=1)
+    )  # a round that none of them finished compares nothing
+    log_cost, finite = log_cost[kept], finite[kept]
     level = np.nanmedian(log_cost[:, stayed], axis=1, keepdims=True)
     relative = log_cost - level
-    settled = finite.sum(axis=1) < (counts > 0).sum()
+    settled: NDArray[np.bool_] = np.asarray(finite.sum(axis=1) < np.count_nonzero(counts))
     if settled.sum() < SETTLED_ROUNDS:
         settled = np.ones(len(relative), dtype=bool)
     compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
@@ -242,4 +253,4 @@ def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1)
     if not settled.all():
         beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (~settled, settled))
         shift[~stayed] = after - beside
-    return Comparison(relative, trimmed(compared).mean - shift, stayed, settled, shift, tie, alpha)
+    return Comparison(relative, trimmed(compared).mean - shift, stayed, settled, kept, shift, tie, alpha)

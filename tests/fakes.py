@@ -85,11 +85,15 @@ def open_broken(kind: str) -> SimpleNamespace:
 
 
 def measure(
-    device: SimpleNamespace, bundle: Bundle, timing: Timing, on_progress: Callable[[Progress], None] | None
+    device: SimpleNamespace,
+    bundle: Bundle,
+    timing: Timing,
+    on_progress: Callable[[Progress], None] | None,
+    stop: Callable[[], bool],
 ) -> Measurement:
     """Measure nothing, for 20 ms (300 from h=200 on).
 
-    h says what goes wrong: 13 dies, 17 dies once, 19 raises, 23 hangs, 29 is too large.
+    h says what goes wrong: 13 dies, 17 dies once, 19 raises, 23 hangs, 29 is too large, 31 goes on until it is stopped.
     """
     if on_progress is not None:
         on_progress(Progress(bundle_id=bundle.bundle_id, state="measure", rounds=1, gemms=len(bundle.gemms)))
@@ -102,6 +106,10 @@ def measure(
             raise ValueError("nineteen")
         case 23:
             time.sleep(600)
+        case 31:
+            while not stop():
+                time.sleep(0.01)
+            return replace(measured(device.info, bundle), stop_reason="interrupted", resolved=False)
         case 29:
             facts = GemmFacts(gemm_id=bundle.gemms[0].gemm_id, status="oom", message="too large")
             return measured(device.info, bundle, (facts,))
@@ -140,6 +148,7 @@ class FakeEngine(Engine):
         self.workers: dict[str, tuple[str, DeviceInfo | None]] = {}
         self.submitted: list[Assignment] = []
         self.stopped: list[str] = []
+        self.interrupted: list[str] = []
         self._measures = measures
         self._clock = clock
         self._events: deque[Event] = deque()
@@ -166,6 +175,10 @@ class FakeEngine(Engine):
         self.submitted.append(assignment)
         if (report := self._measures(assignment)) is not None:
             self._events.append(Event(worker=assignment.worker, report=report))
+
+    def interrupt(self, worker: str) -> None:
+        """Take note; what was submitted has been answered already."""
+        self.interrupted.append(worker)
 
     def stop(self, worker: str) -> None:
         """Free the worker's device."""

@@ -190,6 +190,22 @@ def test_an_interrupt_returns_what_is_done(ray_cluster: Path, tmp_path: Path, pr
     assert gpus_are_free()
 
 
+def test_an_interrupt_keeps_what_is_measured_of_the_bundle_in_flight(ray_cluster: Path, tmp_path: Path) -> None:
+    def press() -> None:
+        until = time.monotonic() + 20
+        while not list(tmp_path.rglob("*.parquet")) and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    result = run(tmp_path, [bundle(h, (8,)) for h in (31, 1)], max_gpus=2)
+    thread.join()
+    assert (result.interrupted, result.bundles, result.unfinished) == (True, 2, 0)
+    assert {row["stop_reason"] for row in facts(tmp_path)} == {"resolved", "interrupted"}
+    assert gpus_are_free()
+
+
 def test_a_sweep_measures_one_model_and_says_which_it_leaves_out() -> None:
     view = Silent()
     accepts = OneModel("any", Board([bundle(1)], view))

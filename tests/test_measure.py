@@ -247,3 +247,12 @@ def test_the_same_seed_visits_in_the_same_order() -> None:
     one, two = (by_round(measure_bundle(ScriptedDevice(), THREE, FIXED)) for _ in range(2))
     other = by_round(measure_bundle(ScriptedDevice(), THREE, replace(FIXED, seed=1)))
     assert one == two != other
+
+
+def test_a_measurement_that_is_stopped_keeps_its_rounds() -> None:
+    device = ScriptedDevice()
+    timing = Timing(min_rounds=50, max_rounds=50, soak_min_s=0)
+    result = measure_bundle(device, bundle(24), timing, None, lambda: len(device.log) > 12)
+    assert (result.stop_reason, result.resolved) == ("interrupted", False)
+    assert 0 < result.rounds < 50
+    assert len(result.samples) == result.rounds * len(bundle(24).gemms)

@@ -339,6 +339,26 @@ def test_a_candidate_dropped_early_is_ranked_by_the_rounds_it_has(store: RunStor
     assert rows[2]["relative_low"] < 2.0 < rows[2]["relative_high"]
 
 
+def test_what_one_that_stayed_takes_is_what_it_took_once_the_others_had_left(store: RunStore) -> None:
+    family = up_family([128, 256, 512])
+    early = family.gemms[2].gemm_id
+
+    def cost(gemm: Gemm, number: int) -> float:  # beside the slow one, the others are a fifth faster
+        return per_flop({128: 1.0, 256: 1.1, 512: 3.0})(gemm, number) * (0.8 if number < 10 and gemm.n < 512 else 1.0)
+
+    measured = measurement(family, cost, rounds=30)
+    kept = [sample for sample in measured.samples if sample.gemm_id != early or sample.round < 10]
+    keep(store, family, replace(measured, samples=tuple(kept)))
+    rows = ranked(store)
+    assert [row["samples"] for row in rows] == [30, 30, 10]
+    flops = [gemm.flops for gemm in family.gemms]
+    alone = per_flop({128: 1.0, 256: 1.1, 512: 3.0})
+    assert [row["seconds"] for row in rows] == pytest.approx([alone(gemm, 20) for gemm in family.gemms])
+    assert [row["tflops"] * row["seconds"] * 1e12 for row in rows] == pytest.approx(flops)
+    assert rows[2]["relative"] == pytest.approx(3.0, rel=1e-3)
+    assert rows[2]["relative_high"] == pytest.approx(3.0 / 0.8, rel=1e-3)
+
+
 def test_an_empty_run_has_an_empty_ranking(store: RunStore) -> None:
     assert rank(store) == Ranking(table=RANKING_SCHEMA.empty_table())
 

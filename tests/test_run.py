@@ -8,12 +8,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.config import compose
+from orchestrator.errors import StoreError
 from orchestrator.ranking import rank
-from orchestrator.store import RANKING_SCHEMA, RunStore
+from orchestrator.store import RANKING_SCHEMA, RunStore, shard_table
+from orchestrator.verbs.run import broken_off, run_name
+from tasks.settings import Timing
+from tests.builders import as_bundle, measurement, per_flop, up_family
 
 pytestmark = pytest.mark.ray
 
@@ -127,6 +133,47 @@ def test_without_an_accelerator_the_default_sweep_is_the_cpus(tmp_path: Path) ->
     assert json.loads((tmp_path / "it" / "manifest.json").read_text())["conf"] == "cpu"
 
 
+def test_a_run_without_any_measurement_is_no_success(tmp_path: Path) -> None:
+    words = ("conf=cpu", "space.roles=mlp_up", "space.tp=1", "space.seq=4096", "space.batch=64", "space.h=60000")
+    done = run(*command(tmp_path, *words, "space.d_ff=200000"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 skipped" in done.stdout
+    assert "GiB free" in " ".join(done.stdout.split()) or "needs" in done.stdout
+
+
+def test_a_name_that_is_taken_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "it").mkdir()
+    done = run(*command(tmp_path, *SMALL), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "exists already: choose another run.name" in done.stderr
+    assert list((tmp_path / "it").iterdir()) == []
+
+
+def test_a_sweeps_file_may_have_any_name(tmp_path: Path) -> None:
+    assert run_name(replace(compose("cpu"), conf_name="my conf é")).startswith("my-conf-2")
+
+
+def test_a_run_that_breaks_off_shows_what_was_measured_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family = up_family([128, 256])
+    store = RunStore.create(tmp_path, "it", {"status": "running"})
+    measured = measurement(family, per_flop({128: 1.0, 256: 2.0}), rounds=12)
+    bundle = as_bundle(family)
+    store.write_shard(shard_table(bundle, measured, Timing(), attempt=1, code_version="1", plan_hash="x"))
+    with pytest.raises(StoreError, match="disk full"), broken_off(compose("cpu"), store):
+        raise StoreError("disk full")
+    assert "mlp_up h=64" in capsys.readouterr().out
+    assert store.manifest()["status"] == "failed"
+
+
+def test_a_run_that_breaks_off_before_anything_was_measured_is_not_kept(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, "it", {"status": "running"})
+    with pytest.raises(StoreError), broken_off(compose("cpu"), store):
+        raise StoreError("disk full")
+    assert not store.path.exists()
+
+
 def test_ctrl_c_keeps_and_ranks_what_was_measured(tmp_path: Path) -> None:
     # from a pseudo-terminal, as a user presses it: the whole foreground group gets the signal
     words = ("conf=cpu", "space.h={start: 128, stop: 320, step: 8}", "space.tp=1", "space.roles=seed_bmm")
@@ -149,7 +196,10 @@ def test_ctrl_c_keeps_and_ranks_what_was_measured(tmp_path: Path) -> None:
     assert process.returncode == 130
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "interrupted"
-    assert 1 <= len(store.shard_paths()) < 25
+    assert 2 <= len(store.shard_paths()) < 25
+    reasons = {row["stop_reason"] for row in store.read_facts().table.to_pylist()}
+    assert "interrupted" in reasons  # the Family in flight is kept too
+    assert "bundles were not measured" in out
     assert rank(store).problems == ()
     assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
     assert "next: python -m orchestrator rank" in out

@@ -37,6 +37,16 @@ def test_the_widest_table_fits_80_columns() -> None:
     assert any("123.457B" in line and "131072" in line and "15.00%" in line for line in lines)
 
 
+@pytest.mark.parametrize(("width", "columns"), [(80, 9), (60, 7), (40, 5), (20, 3)])
+def test_a_narrow_terminal_loses_the_last_columns_and_never_a_cell(width: int, columns: int) -> None:
+    out = io.StringIO()
+    ranking = ranking_of({"parts": parts_at(650.0, 640.0)})
+    show(Path("results/run"), ranking, 5, console=Console(file=out, width=width))
+    header = next(line for line in out.getvalue().splitlines() if "d_ff" in line)
+    assert len(header.replace("vs baseline", "vs_baseline").split()) == columns
+    assert "…" not in header
+
+
 def test_families_are_separate_tables_in_the_rankings_order() -> None:
     text = printed(ranking_of({}, {"family_id": "x", "h": 4096}, {"gpu": "AMD MI300X"}))
     titles = [line for line in text.splitlines() if line.startswith("mlp h=")]

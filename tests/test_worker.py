@@ -22,7 +22,11 @@ def open_here(kind: str) -> SimpleNamespace:
 
 
 def measure_here(
-    device: SimpleNamespace, bundle: Bundle, timing: Timing, on_progress: Callable[[Progress], None]
+    device: SimpleNamespace,
+    bundle: Bundle,
+    timing: Timing,
+    on_progress: Callable[[Progress], None],
+    stop: Callable[[], bool],
 ) -> Measurement:
     """Report every state, and check that the device is used by the thread that opened it."""
     assert device.thread == threading.get_ident() != threading.main_thread().ident

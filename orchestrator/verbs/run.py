@@ -3,6 +3,8 @@
 import argparse
 import logging
 import os
+import re
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,9 +20,13 @@ from orchestrator.space import Expansion, expand_space, plan_hash, reasons
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
 
 if TYPE_CHECKING:
+    from orchestrator.driver import SweepResult
     from orchestrator.store import RunStore
 
 log = logging.getLogger(__name__)
+
+MODULES = ("orchestrator.driver", "orchestrator.ranking", "orchestrator.terminal")
+"""What a sweep needs later, imported while Ray starts."""
 
 EXAMPLES = 3
 """Skips of each kind that the manifest shows."""
@@ -39,13 +45,14 @@ def execute(arguments: argparse.Namespace) -> int:
     expansion = expand_space(config)
     check_place(config)
     log.info("starting Ray")
-    modules = ("orchestrator.driver", "orchestrator.ranking", "orchestrator.terminal")
-    with cluster.connect(config.cluster, modules) as own_ray:
+    with cluster.connect(config.cluster, MODULES) as own_ray:
         log.info("connected")
         if config.cluster.gpu == "auto" and not cluster.accelerators():
             config = _fallback(config)
             expansion = expand_space(config)
-        return _sweep(config, expansion, own_ray=own_ray)
+        store, result = _sweep(config, expansion, own_ray=own_ray)
+    # What Ray prints until it has ended is kept from standard output, so the tables come after it.
+    return _conclude(config, store, result)
 
 
 def check_place(config: Config) -> None:
@@ -70,33 +77,42 @@ def _fallback(config: Config) -> Config:
     return configuration.compose(config.cluster.fallback, config.overrides)
 
 
-def _sweep(config: Config, expansion: Expansion, *, own_ray: bool) -> int:
+def _sweep(config: Config, expansion: Expansion, *, own_ray: bool) -> tuple["RunStore", "SweepResult"]:
     from rich.console import Console
 
     from orchestrator import progress
     from orchestrator.driver import sweep
-    from orchestrator.ranking import rank
     from orchestrator.store import RunStore
-    from orchestrator.terminal import markdown, show
 
     hashed = plan_hash(config, expansion)
     if config.cluster.gpu != "cpu":
         cluster.require(config.cluster.gpu, cluster.nodes())
     store = RunStore.create(config.run.dir, run_name(config), _manifest(config, expansion, hashed))
-    with _settled(store):
-        with progress.show(expansion.bundles, Console(stderr=True)) as board:
-            result = sweep(
-                config,
-                expansion.bundles,
-                store,
-                progress=board,
-                code_version=__version__,
-                plan_hash=hashed,
-                own_ray=own_ray,
-            )
-        log.info("swept")
+    with broken_off(config, store), progress.show(expansion.bundles, Console(stderr=True)) as board:
+        result = sweep(
+            config,
+            expansion.bundles,
+            store,
+            progress=board,
+            code_version=__version__,
+            plan_hash=hashed,
+            own_ray=own_ray,
+        )
+    log.info("swept")
+    return store, result
+
+
+def _conclude(config: Config, store: "RunStore", result: "SweepResult") -> int:
+    """Rank, write and print; the exit code tells how the sweep ended."""
+    from orchestrator.ranking import rank
+    from orchestrator.terminal import markdown, show
+
+    if result.interrupted and not store.shard_paths():
+        store.discard()
+        sys.stderr.write("interrupted before anything was measured: no run is kept\n")
+        return result.exit_code
+    with broken_off(config, store):
         ranking = rank(store)
-        log.info("ranked")
         store.write_ranking(ranking.table, markdown(store.path, ranking.table, config.rank.top))
         store.update_manifest(
             ended_utc=_now(),
@@ -109,27 +125,43 @@ def _sweep(config: Config, expansion: Expansion, *, own_ray: bool) -> int:
             devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
         )
     problems = [*ranking.problems, *([result.problem] if result.problem else [])]
+    if result.unfinished:
+        problems.append(
+            f"not all: {result.unfinished} of {result.bundles + result.unfinished} bundles were not measured"
+        )
     show(store.path, ranking.table, config.rank.top, problems)
-    return result.exit_code or int(bool(ranking.problems))
+    nothing = "ok" not in ranking.table["status"].to_pylist()
+    return result.exit_code or int(bool(ranking.problems) or nothing)
 
 
 @contextmanager
-def _settled(store: "RunStore") -> Iterator[None]:
-    """Where a sweep breaks off, leave no empty run behind, and none that says it is running."""
+def broken_off(config: Config, store: "RunStore") -> Iterator[None]:
+    """Where a run breaks off, leave no empty one behind, and none that says it is running; show what was measured."""
     try:
         yield
-    except BaseException:
-        if store.shard_paths():
-            with suppress(StoreError):  # the disk may be what broke
-                store.update_manifest(ended_utc=_now(), status="failed")
-        else:
+    except BaseException as error:
+        if not store.shard_paths():
             store.discard()
+            raise
+        with suppress(StoreError):  # the disk may be what broke
+            store.update_manifest(ended_utc=_now(), status="failed")
+        if isinstance(error, StoreError):
+            _show(config, store)
         raise
+
+
+def _show(config: Config, store: "RunStore") -> None:
+    from orchestrator.ranking import rank
+    from orchestrator.terminal import show
+
+    ranking = rank(store)
+    show(store.path, ranking.table, config.rank.top, ranking.problems)
 
 
 def run_name(config: Config) -> str:
     """The run's name: the user's, or the sweep's with the time."""
-    return config.run.name or f"{config.conf_name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    conf = re.sub(r"[^A-Za-z0-9._+-]+", "-", config.conf_name).strip("-.") or "sweep"
+    return config.run.name or f"{conf}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
 def _now() -> str:
@@ -146,6 +178,8 @@ def _manifest(config: Config, expansion: Expansion, hashed: str) -> dict[str, An
         "code_version": __version__,
         "started_utc": _now(),
         "status": "running",
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
         "points": expansion.points,
         "families": len(expansion.families),
         "bundles": len(expansion.bundles),

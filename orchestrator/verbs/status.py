@@ -1,6 +1,8 @@
 """``status``: how far a run is, on what, and what failed."""
 
 import argparse
+import os
+import socket
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -53,11 +55,29 @@ def _head(store: "RunStore", manifest: dict[str, Any], rows: list[dict[str, Any]
     return [
         f"run       {store.path}",
         f"conf      {' '.join([manifest.get('conf', '?'), *manifest.get('overrides', [])])}",
-        f"state     {manifest.get('status', 'unknown: no manifest')}, started {manifest.get('started_utc', '?')}, "
+        f"state     {_state(manifest)}, started {manifest.get('started_utc', '?')}, "
         f"ended {manifest.get('ended_utc', '-')}",
         f"bundles   {len(bundles)} of {total} have a shard",
         *(f"device    {gpu} {uuid} on {host}" for gpu, uuid, host in devices),
     ]
+
+
+def _state(manifest: dict[str, Any]) -> str:
+    state = str(manifest.get("status", "unknown: no manifest"))
+    here = manifest.get("host") == socket.gethostname() and isinstance(manifest.get("pid"), int)
+    if state == "running" and here and not _alive(manifest["pid"]):
+        return "broken off: its process is gone; what it measured is ranked by the verb rank"
+    return state
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -65,5 +85,5 @@ def _counted(counts: Counter[str]) -> str:
 
 
 def _failures(status: str, rows: list[dict[str, Any]]) -> list[str]:
-    lines = [f"{status.ljust(10)}{row['gemm_id']}: {row['message']}" for row in rows[:SHOWN]]
-    return lines + ([f"{status.ljust(10)}… and {len(rows) - SHOWN:,} more"] if len(rows) > SHOWN else [])
+    lines = [f"{status}: {row['gemm_id']}: {row['message']}" for row in rows[:SHOWN]]
+    return lines + ([f"{status}: … and {len(rows) - SHOWN:,} more"] if len(rows) > SHOWN else [])
