@@ -36,7 +36,7 @@ bench-gpu: ## benchmarks on the GPUs of this machine, with the python on the PAT
 	$(or $(python),$(PYTHON)) -m benchmarks.gpu $(args)
 
 test-gpu: ## the tests that need a GPU, with the python on the PATH (python=…)
-	$(or $(python),$(PYTHON)) -m pytest -m gpu $(args)
+	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES:-0} $(or $(python),$(PYTHON)) -m pytest -m gpu $(args)
 
 lock: $(READY) ## write the versions that are installed here into constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+(cpu|cu[0-9]+)$$//' > constraints.txt

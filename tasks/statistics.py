@@ -27,6 +27,12 @@ MIN_ROUNDS = 4
 MAX_CORRELATION = 0.95
 """An estimate above is taken as this: so few rounds are independent that nothing more can be said."""
 
+CORRELATED_ROUNDS = 20
+"""Below this the correlation of rounds cannot be estimated; few rounds are long ones, far apart in time."""
+
+UNKNOWN = 3.0
+"""A half-width above this, a factor of twenty, is no knowledge: it counts as infinite."""
+
 SETTLED_ROUNDS = 10
 """Rounds since the first Candidate left, from which on only these compare the ones that stayed."""
 
@@ -102,7 +108,9 @@ def trimmed(values: Floats) -> Location:
     squares = np.where(index < count, (winsorized - centre) ** 2, 0.0).sum(axis=0)
     in_time = np.nan_to_num(np.clip(values, low, high) - centre)  # NaN, no sample, becomes 0: no part in a product
     lagged = (in_time[1:] * in_time[:-1]).sum(axis=0)
-    correlation = np.clip(lagged / np.where(squares > 0, squares, 1.0), 0.0, MAX_CORRELATION)
+    correlation = lagged / np.where(squares > 0, squares, 1.0)
+    correlation += (1 + 3 * correlation) / np.maximum(count, 1)  # less its bias (Marriott and Pope 1954)
+    correlation = np.where(count >= CORRELATED_ROUNDS, np.clip(correlation, 0.0, MAX_CORRELATION), 0.0)
     squares = squares * (1 + correlation) / (1 - correlation)
     error = np.where(count >= MIN_ROUNDS, np.sqrt(squares / (some * np.maximum(some - 1, 1))), np.inf)
     return Location(mean, error, np.maximum(kept - 1, 0))
@@ -164,7 +172,7 @@ class Comparison:
         factor = {int(df): t_quantile(alpha, int(df)) for df in np.unique(location.df) if df > 0}
         half = location.error * np.array([factor.get(int(df), np.inf) for df in location.df])
         shift = self.shift - self.shift[j]
-        half += np.abs(shift)
+        half = np.where(half > UNKNOWN, np.inf, half + np.abs(shift))
         half[j] = 0.0
         # A pair of one that stayed and one that left shares only the rounds before: too few to tell the former apart.
         shared = np.isfinite(location.mean) & (self.stayed == self.stayed[j])
