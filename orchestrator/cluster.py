@@ -19,6 +19,7 @@ from orchestrator.schema import Cluster
 from tasks.records import DeviceInfo
 
 PROBE_S = 5.0
+OBJECT_STORE_BYTES = 256 * 2**20
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
 HTTP2_SETTINGS = 4
@@ -194,8 +195,9 @@ def _prepare_environment(*, local: bool) -> None:
 def _init_options(*, local: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if local:
-        # Ray starts an idle worker for each CPU that it is told of; this job runs one actor a device.
-        return {**options, "include_dashboard": False, "num_cpus": 1}
+        # Ray starts an idle worker for each CPU that it is told of; this job runs one actor a device. By default its
+        # object store claims 30% of the memory, much more than Shards on their way need.
+        return {**options, "include_dashboard": False, "num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
     import orchestrator
     import tasks
 

@@ -174,8 +174,10 @@ def test_a_run_that_breaks_off_before_anything_was_measured_is_not_kept(tmp_path
     assert not store.path.exists()
 
 
-def test_ctrl_c_keeps_and_ranks_what_was_measured(tmp_path: Path) -> None:
-    # from a pseudo-terminal, as a user presses it: the whole foreground group gets the signal
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_keeps_and_ranks_what_was_measured(tmp_path: Path, number: signal.Signals) -> None:
+    # from a pseudo-terminal, as a user presses Ctrl-C: the whole foreground group gets it; a batch system's SIGTERM is
+    # for the process alone
     words = ("conf=cpu", "space.h={start: 128, stop: 320, step: 8}", "space.tp=1", "space.roles=seed_bmm")
     master, slave = pty.openpty()
     with subprocess.Popen(
@@ -190,7 +192,10 @@ def test_ctrl_c_keeps_and_ranks_what_was_measured(tmp_path: Path) -> None:
                 os.read(master, 65536)
             except (BlockingIOError, OSError):
                 continue
-        os.killpg(process.pid, signal.SIGINT)
+        if number is signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         out = process.communicate(timeout=60)[0]
     os.close(master)
     assert process.returncode == 130
