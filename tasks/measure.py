@@ -35,7 +35,7 @@ def measure_bundle(
     report = on_progress or (lambda progress: None)
     with device.session():
         if timing.protocol == "seed":
-            return seed_protocol.measure(device, bundle, report)
+            return seed_protocol.measure(device, bundle, report, stop)
         return _interleaved(device, bundle, timing, report, stop)
 
 

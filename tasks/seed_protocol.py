@@ -52,13 +52,18 @@ def in_order(bundle: Bundle) -> tuple[Gemm, ...]:
     return tuple(part.gemm for candidate in candidates for part in candidate.parts)
 
 
-def measure(device: Device, bundle: Bundle, report: Callable[[Progress], None]) -> Measurement:
-    """Measure each Gemm of ``bundle`` once, one after another: one Sample each, its mean."""
+def measure(
+    device: Device, bundle: Bundle, report: Callable[[Progress], None], stop: Callable[[], bool] = lambda: False
+) -> Measurement:
+    """Measure each Gemm of ``bundle`` once, one after another, until ``stop``: one Sample each, its mean."""
     started, begin = datetime.now(UTC).isoformat(), device.clock()
     samples: list[Sample] = []
     facts: list[GemmFacts] = []
     with device.window() as window:
         for position, gemm in enumerate(in_order(bundle)):
+            if stop():
+                facts.append(GemmFacts(gemm_id=gemm.gemm_id, status="skipped", message="interrupted"))
+                continue
             try:
                 seconds = mean_seconds(device.torch_device, gemm)
             except torch.OutOfMemoryError as error:

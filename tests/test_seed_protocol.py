@@ -128,3 +128,10 @@ def test_where_nothing_can_be_measured_it_says_so(monkeypatch: pytest.MonkeyPatc
     result = measure_bundle(CpuDevice(), seeds_bundle(), SEED)
     assert (result.samples, result.rounds, result.stop_reason) == ((), 0, "nothing")
     assert {facts.status for facts in result.facts} == {"oom"}
+
+
+def test_what_was_measured_before_a_stop_is_kept() -> None:
+    heard: list[Progress] = []
+    result = measure_bundle(CpuDevice(), seeds_bundle(), SEED, heard.append, lambda: len(heard) == 2)
+    assert ks(result) == [56, 60]
+    assert [(facts.status, facts.message) for facts in result.facts][2:] == [("skipped", "interrupted")] * 2
