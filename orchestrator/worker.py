@@ -64,7 +64,7 @@ class Worker:
     def measure(self, bundle: Bundle, attempt: int) -> Iterator[Progress | Result | Failure]:
         """Measure a Bundle; report Progress now and then, and last a Result or a Failure."""
         updates: SimpleQueue[Progress | None] = SimpleQueue()
-        measuring = self._thread.submit(self._measure, bundle, throttled(updates.put, PROGRESS_EVERY_S))
+        measuring = self._thread.submit(self._measure, bundle, rate_limited(updates.put, PROGRESS_EVERY_S))
         measuring.add_done_callback(lambda _: updates.put(None))
         # Loaded while the first Bundle is prepared, so that its Shard does not wait for it.
         pkgutil.resolve_name("orchestrator.store:shard_table")
@@ -114,7 +114,7 @@ def encode(table: "pa.Table") -> bytes:
     return encoded
 
 
-def throttled(
+def rate_limited(
     send: Callable[[Progress], None], every_s: float, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[Progress], None]:
     """Pass on a change of state at once and everything else at most every ``every_s`` seconds.

@@ -19,7 +19,7 @@ from tasks.device import (
     Visit,
     outrun_cache,
     sweep_elements,
-    sweep_plan,
+    sweep_plans,
 )
 from tasks.gemm import Gemm
 from tasks.pool import L2_REUSE, Operands, Ring, sweep
@@ -270,7 +270,7 @@ class CudaDevice(Device):
             plans = {gemm: (n, 1) for gemm, n in calls.items()}
         else:
             limit = min(SWEEP_BYTES, self.free_bytes() // 2)
-            plans = {gemm: sweep_plan(gemm, n, lead, self.cache_bytes, limit) for gemm, n in calls.items()}
+            plans = sweep_plans(calls, lead, self.cache_bytes, limit)
         pool = self._pool("sweep", next(iter(calls)).dtype, *sweep_elements(plans))
         flush = timing.l2 != "hot" and not outrun_cache(plans, lead, self.cache_bytes)
         visits: dict[Gemm, Visit] = {}

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -226,6 +226,17 @@ def sweep_plan(gemm: Gemm, calls: int, lead: int, cache_bytes: int, limit_bytes:
     total = min(MAX_CALLS, max(calls + lead, enough))
     windows = sweep_windows(gemm, total, cache_bytes, limit_bytes)
     return -(-total // windows) * windows - lead, windows
+
+
+def sweep_plans(
+    calls: Mapping[Gemm, int], lead: int, cache_bytes: int, limit_bytes: int
+) -> dict[Gemm, tuple[int, int]]:
+    """The sweep plan of each Gemm; those that are to have as many calls as others are lengthened like the longest."""
+    longest: dict[int, int] = {}
+    for gemm, count in calls.items():
+        timed, _ = sweep_plan(gemm, count, lead, cache_bytes, limit_bytes)
+        longest[count] = max(timed, longest.get(count, 0))
+    return {gemm: sweep_plan(gemm, longest[count], lead, cache_bytes, limit_bytes) for gemm, count in calls.items()}
 
 
 def outrun_cache(plans: dict[Gemm, tuple[int, int]], lead: int, cache_bytes: int) -> bool:

@@ -1,6 +1,21 @@
-"""The parts of the CUDA device that need no GPU."""
+"""What of the GPU device can be checked without a GPU: how visits are made of launches. The rest is in test_gpu.py."""
 
-from tasks.cuda import settled
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tasks import cuda
+from tasks.cuda import CudaDevice, settled
+from tasks.family import Bundle, Family
+from tasks.measure import measure_bundle
+from tasks.pool import OperandPool
+from tasks.settings import Timing
+from tests.builders import up_family
 
 
 def test_power_and_clock_have_settled_when_a_second_repeats_the_one_before() -> None:
@@ -11,3 +26,109 @@ def test_power_and_clock_have_settled_when_a_second_repeats_the_one_before() -> 
     assert not settled(rising)
     falling_clock = [(t / 4, 690.0, 1900.0 - 50 * t) for t in range(9)]
     assert not settled(falling_clock)
+
+
+class FakeEvent:
+    """An event of a device that does at once what it is told."""
+
+    def __init__(self, **_: object) -> None:
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        pass
+
+    def query(self) -> bool:
+        return False  # the calls before it still run: they were queued in time
+
+    def elapsed_time(self, other: "FakeEvent") -> float:
+        return max((other.at - self.at) * 1e3, 1e-6)
+
+
+FACTS = SimpleNamespace(
+    name="Fake",
+    uuid="1-2",
+    multi_processor_count=4,
+    L2_cache_size=2**20,
+    total_memory=2**33,
+    pci_domain_id=0,
+    pci_bus_id=23,
+    pci_device_id=1,
+)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
+    """A device whose kernels run on the CPU, whose graphs call them, and of which NVML knows nothing."""
+    for name, value in {
+        "is_available": True,
+        "device_count": 1,
+        "get_device_properties": FACTS,
+        "get_device_capability": (9, 0),
+        "mem_get_info": (2**33, 2**33),
+        "memory_reserved": 0,
+        "memory_allocated": 0,
+        "synchronize": None,
+        "empty_cache": None,
+        "Stream": None,
+        "stream": nullcontext(),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(cuda, "capture", lambda work: SimpleNamespace(replay=work))
+    opened = CudaDevice()
+    opened.torch_device = torch.device("cpu")
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("changes", "launch", "lead"),
+    [
+        ({}, "graph", 1),
+        ({"lead_calls": 0}, "graph", 0),
+        ({"l2": "hot"}, "graph", 1),
+        ({"l2": "flush"}, "stream", 0),
+        ({"visit_us": 0.1}, "stream", 0),
+        ({"visit_us": 0.1, "l2": "hot"}, "stream", 1),
+        ({"power": "burst"}, "graph", 1),
+    ],
+)
+def test_a_family_is_measured_in_one_way(device: CudaDevice, changes: dict[str, Any], launch: str, lead: int) -> None:
+    timing = Timing(min_rounds=3, max_rounds=3, soak_min_s=0.05, soak_max_s=0.1, **changes)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192, 256])),)), timing)
+    assert {(facts.status, facts.launch) for facts in result.facts} == {("ok", launch)}
+    assert len({(sample.calls, sample.lead_calls) for sample in result.samples}) == 1
+    assert {sample.lead_calls for sample in result.samples} == {lead}
+    assert (result.rounds, len(result.samples)) == (3, 9)
+    assert (result.soak_s > 0.01) == (timing.power == "sustained")
+
+
+def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "capture", lambda work: None)
+    timing = Timing(min_rounds=2, max_rounds=2, soak_max_s=0, soak_min_s=0)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    assert {facts.launch for facts in result.facts} == {"queued"}
+    assert len(result.samples) == 4
+
+
+def test_memory_that_runs_out_is_reported_for_each_gemm_and_given_back(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(OperandPool, "__init__", full)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), Timing())
+    assert {(facts.status, facts.message) for facts in result.facts} == {("oom", "CUDA out of memory")}
+    assert (result.samples, result.stop_reason) == ((), "nothing")
+
+
+def fp32(family: Family) -> Family:
+    """The Family in a dtype in which a CPU is fast and exact."""
+    candidates = tuple(
+        replace(c, parts=tuple(replace(p, gemm=replace(p.gemm, dtype="fp32")) for p in c.parts))
+        for c in family.candidates
+    )
+    return replace(family, dtype="fp32", candidates=candidates)

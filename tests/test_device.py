@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tasks import bmm
-from tasks.calls import MAX_CALLS, lead_calls, visit_calls
+from tasks.calls import MAX_CALLS, lead_calls, shared_calls, visit_calls
 from tasks.cpu import CpuDevice
-from tasks.device import open_device, sweep_elements
+from tasks.device import open_device, sweep_elements, sweep_plans
 from tasks.gemm import Gemm
 from tasks.pool import Operands, input_elements, output_elements
 from tasks.records import STATUSES, GemmFacts
@@ -229,3 +229,16 @@ def test_auto_opens_the_cpu_where_there_is_no_gpu() -> None:
     assert isinstance(open_device("auto"), CpuDevice)
     with pytest.raises(RuntimeError, match="torch sees no CUDA or ROCm device"):
         open_device("cuda")
+
+
+def test_gemms_that_are_compared_make_as_many_calls_also_where_the_cache_asks_for_more() -> None:
+    # inputs of 40 and of 60 kB: 3 caches of 100 kB are outrun by 8 and by 5 calls, lead included
+    small, large = (Gemm(kind="mm", b=1, m=100, n=n, k=100, dtype="fp16") for n in (100, 200))
+    assert sweep_plans({small: 2, large: 2}, 1, 100_000, 10**9) == {small: (7, 8), large: (7, 8)}
+    assert sweep_plans({large: 2}, 1, 100_000, 10**9) == {large: (4, 5)}
+
+
+def test_calls_are_shared_by_those_near_the_typical_time() -> None:
+    gemms = [Gemm(kind="mm", b=1, m=8, n=n, k=8, dtype="fp16") for n in range(1, 6)]
+    seconds = dict(zip(gemms, (490e-6, 505e-6, 520e-6, 1300e-6, 60e-6), strict=True))
+    assert list(shared_calls(seconds, Timing()).values()) == [1, 1, 1, 1, 9]  # the last is not like the others

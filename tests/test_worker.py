@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.engine import Failure, Placed, Result
-from orchestrator.worker import DETAIL_LENGTH, MESSAGE_LENGTH, Worker, WorkerSpec, failure, throttled
+from orchestrator.worker import DETAIL_LENGTH, MESSAGE_LENGTH, Worker, WorkerSpec, failure, rate_limited
 from tasks.family import Bundle
 from tasks.records import GemmFacts, Measurement, Progress
 from tasks.settings import Timing
@@ -111,7 +111,7 @@ def test_failures_are_of_bounded_length() -> None:
 def test_progress_is_passed_on_at_changes_and_now_and_then() -> None:
     sent: list[int] = []
     times = iter([0.0, 0.1, 0.2, 0.9, 1.0])
-    send = throttled(lambda progress: sent.append(progress.rounds), 0.5, lambda: next(times))
+    send = rate_limited(lambda progress: sent.append(progress.rounds), 0.5, lambda: next(times))
     for rounds, state in enumerate(["soak", "soak", "measure", "measure", "measure"]):
         send(Progress(bundle_id="b", state=state, rounds=rounds))
     assert sent == [0, 2, 3]
