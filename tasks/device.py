@@ -100,6 +100,11 @@ class Device(ABC):
         """Why the device cannot multiply this dtype, or None."""
         return None
 
+    def too_large(self, needed: int) -> str | None:
+        """Why so many bytes do not fit, or None where they do."""
+        free = self.free_bytes()
+        return f"needs {needed / GIB:.2f} GiB, {free / GIB:.2f} free" if needed > free else None
+
     def clock(self) -> float:
         """Seconds of a monotonic clock."""
         return time.perf_counter()
@@ -153,9 +158,7 @@ class Device(ABC):
         status = "unsupported"
         if reason is None:
             inputs, outputs = ring_elements([gemm], self.cache_bytes)
-            needed, free = (inputs + outputs) * gemm.element_bytes, self.free_bytes()
-            status = "skipped"
-            reason = f"needs {needed / GIB:.2f} GiB, {free / GIB:.2f} free" if needed > free else None
+            status, reason = "skipped", self.too_large((inputs + outputs) * gemm.element_bytes)
         if reason is not None:
             failures.append(GemmFacts(gemm_id=gemm.gemm_id, status=status, message=reason))
         return reason is not None

@@ -61,8 +61,8 @@ def measure(
     facts: list[GemmFacts] = []
     with device.window() as window:
         for position, gemm in enumerate(in_order(bundle)):
-            if stop():
-                facts.append(GemmFacts(gemm_id=gemm.gemm_id, status="skipped", message="interrupted"))
+            if reason := "interrupted" if stop() else device.too_large(gemm.bytes):
+                facts.append(GemmFacts(gemm_id=gemm.gemm_id, status="skipped", message=reason))
                 continue
             try:
                 seconds = mean_seconds(device.torch_device, gemm)

@@ -135,3 +135,13 @@ def test_what_was_measured_before_a_stop_is_kept() -> None:
     result = measure_bundle(CpuDevice(), seeds_bundle(), SEED, heard.append, lambda: len(heard) == 2)
     assert ks(result) == [56, 60]
     assert [(facts.status, facts.message) for facts in result.facts][2:] == [("skipped", "interrupted")] * 2
+
+
+def test_what_does_not_fit_is_skipped_and_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CpuDevice()
+    limit = 2 * (2 * 24 * 64 + 24 * 24) * 2  # batch 2, fp16: the Gemm of d_ff = 64 just fits
+    monkeypatch.setattr(device, "free_bytes", lambda: limit)
+    result = measure_bundle(device, seeds_bundle(), SEED)
+    assert ks(result) == [56, 60, 64]
+    (skipped,) = [facts for facts in result.facts if facts.status != "ok"]
+    assert (skipped.status, skipped.message) == ("skipped", "needs 0.00 GiB, 0.00 free")
