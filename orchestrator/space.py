@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from orchestrator.axis import d_ff_values, expand, seed_d_ff_values
 from orchestrator.errors import InvalidValueError, SpaceError
 from orchestrator.expression import Where
-from orchestrator.roles import ROLES, Role, Shape
+from orchestrator.roles import ROLES, Shape
 from orchestrator.schema import Config
-from tasks.family import Bundle, Candidate, Family
+from tasks.family import Bundle, Candidate, Family, FamilyKey
 from tasks.gemm import Gemm
 
 MAX_BITS = 60
@@ -22,15 +22,9 @@ MAX_BITS = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Skip:
+class Skip(FamilyKey):
     """Points that are not measured, and why: one Point, or a whole Family where ``d_ff`` is None."""
 
-    role: str
-    h: int
-    tp: int
-    batch: int
-    seq: int | None
-    dtype: str
     d_ff: int | None
     points: int
     kind: str  # the reason without its numbers, for counting
@@ -48,66 +42,21 @@ class Expansion:
     skips: tuple[Skip, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Line:
-    """One Family before its Candidates are known."""
-
-    role: Role
-    h: int
-    tp: int
-    batch: int
-    seq: int | None
-    dtype: str
-
-    def skip(self, d_ff: int | None, kind: str, reason: str, points: int = 1) -> Skip:
-        return Skip(
-            role=self.role.name,
-            h=self.h,
-            tp=self.tp,
-            batch=self.batch,
-            seq=self.seq,
-            dtype=self.dtype,
-            d_ff=d_ff,
-            points=points,
-            kind=kind,
-            reason=reason,
-        )
-
-    def family(self, candidates: tuple[Candidate, ...]) -> Family:
-        return Family(
-            role=self.role.name,
-            h=self.h,
-            tp=self.tp,
-            batch=self.batch,
-            seq=self.seq,
-            dtype=self.dtype,
-            candidates=candidates,
-        )
-
-    def too_large(self, d_ff: int) -> bool:
-        gemms = (part.gemm for part in self.candidate(d_ff, baseline=False).parts)
-        return any(max(gemm.flops, gemm.bytes) >= 2**MAX_BITS for gemm in gemms)
-
-    def candidate(self, d_ff: int, *, baseline: bool) -> Candidate:
-        shape = Shape(h=self.h, tp=self.tp, batch=self.batch, seq=self.seq, d_ff=d_ff, dtype=self.dtype)
-        return Candidate(d_ff=d_ff, parts=self.role.parts(shape), baseline=baseline)
-
-
 def expand_space(config: Config) -> Expansion:
     """Expand ``config.space``; raise SpaceError, which says why, where nothing is left to measure."""
     where = Where(config.space.where)
     families: list[Family] = []
     skips: list[Skip] = []
     points = 0
-    for line in _lines(config):
-        values, exact = _d_ff(config, line.h)
+    for key in _keys(config):
+        values, exact = _d_ff(config, key.h)
         points += len(values)
-        refused = _refused_line(config, line, len(values))
+        refused = _refused(config, key, len(values))
         if refused is not None:
             skips.append(refused)
             continue
         try:
-            family, left_out = _family(line, values, exact, where)
+            family, left_out = _family(key, values, exact, where)
         except InvalidValueError as error:
             raise SpaceError(f"space.where: {error}") from error
         skips.extend(left_out)
@@ -120,14 +69,13 @@ def expand_space(config: Config) -> Expansion:
     return Expansion(families=tuple(families), bundles=bundles, points=points, gemms=gemms, skips=tuple(skips))
 
 
-def _lines(config: Config) -> Iterator[_Line]:
+def _keys(config: Config) -> Iterator[FamilyKey]:
     space = config.space
     axes = (expand(space.h), expand(space.tp), expand(space.batch))
-    for name, dtype in itertools.product(dict.fromkeys(space.roles), dict.fromkeys(space.dtype)):
-        role = ROLES[name]
-        sequences: Iterable[int | None] = expand(space.seq) if role.needs_seq else (None,)
+    for role, dtype in itertools.product(dict.fromkeys(space.roles), dict.fromkeys(space.dtype)):
+        sequences: Iterable[int | None] = expand(space.seq) if ROLES[role].needs_seq else (None,)
         for h, tp, batch, seq in itertools.product(*axes, tuple(sequences)):
-            yield _Line(role=role, h=h, tp=tp, batch=batch, seq=seq, dtype=dtype)
+            yield FamilyKey(role=role, h=h, tp=tp, batch=batch, seq=seq, dtype=dtype)
 
 
 def _d_ff(config: Config, h: int) -> tuple[tuple[int, ...], int | None]:
@@ -136,41 +84,50 @@ def _d_ff(config: Config, h: int) -> tuple[tuple[int, ...], int | None]:
     return d_ff_values(config.space.d_ff, h)
 
 
-def _refused_line(config: Config, line: _Line, points: int) -> Skip | None:
-    if config.timing.protocol == "seed" and (line.role.name, line.dtype) != ("seed_bmm", "fp16"):
-        return line.skip(
-            None,
-            "protocol seed times seed_bmm in fp16 only",
-            f"timing.protocol=seed times role seed_bmm in fp16 only, not {line.role.name} in {line.dtype}",
-            points,
-        )
-    return None
+def _refused(config: Config, key: FamilyKey, points: int) -> Skip | None:
+    if config.timing.protocol != "seed" or (key.role, key.dtype) == ("seed_bmm", "fp16"):
+        return None
+    kind = "protocol seed times seed_bmm in fp16 only"
+    reason = f"timing.protocol=seed times role seed_bmm in fp16 only, not {key.role} in {key.dtype}"
+    return Skip(**asdict(key), d_ff=None, points=points, kind=kind, reason=reason)
 
 
-def _family(line: _Line, values: Sequence[int], exact: int | None, where: Where) -> tuple[Family | None, list[Skip]]:
-    """The Family of one line, None where it comes out empty, and what was left out.
+def _family(key: FamilyKey, values: Sequence[int], exact: int | None, where: Where) -> tuple[Family | None, list[Skip]]:
+    """The Family of one key, None where it comes out empty, and what was left out; ``values`` are in order.
 
     The baseline is ``exact`` where tp divides it, else the next value below that tp divides. ``where`` does not take
     the baseline away, for without it there is nothing to compare with; alone it is no Family.
     """
-    divided = [d_ff for d_ff in values if d_ff % line.tp == 0 and not line.too_large(d_ff)]
+    divided = [d_ff for d_ff in values if d_ff % key.tp == 0]
+    while divided and _too_large(key, divided[-1]):
+        divided.pop()
     baseline = None if exact is None else max((d_ff for d_ff in divided if d_ff <= exact), default=None)
-    wanted = {
-        d_ff for d_ff in divided if where.evaluate(h=line.h, tp=line.tp, batch=line.batch, seq=line.seq, d_ff=d_ff)
-    }
+    wanted = {d_ff for d_ff in divided if where.evaluate(h=key.h, tp=key.tp, batch=key.batch, seq=key.seq, d_ff=d_ff)}
     kept = [d_ff for d_ff in divided if wanted and (d_ff in wanted or d_ff == baseline)]
     left_out = set(values).difference(kept)
-    skips = [_left_out(line, d_ff, where) for d_ff in values if d_ff in left_out]
-    candidates = tuple(line.candidate(d_ff, baseline=d_ff == baseline) for d_ff in kept)
-    return line.family(candidates) if candidates else None, skips
+    skips = [_left_out(key, d_ff, where) for d_ff in values if d_ff in left_out]
+    candidates = tuple(_candidate(key, d_ff, baseline=d_ff == baseline) for d_ff in kept)
+    return Family(**asdict(key), candidates=candidates) if candidates else None, skips
 
 
-def _left_out(line: _Line, d_ff: int, where: Where) -> Skip:
-    if d_ff % line.tp:
-        return line.skip(d_ff, "tp does not divide d_ff", f"tp={line.tp} does not divide d_ff={d_ff}")
-    if line.too_large(d_ff):
-        return line.skip(d_ff, "too large to count", f"d_ff={d_ff} takes more than 2^{MAX_BITS} FLOPs or bytes")
-    return line.skip(d_ff, "space.where", f"space.where ({where.text}) does not hold")
+def _candidate(key: FamilyKey, d_ff: int, *, baseline: bool) -> Candidate:
+    shape = Shape(h=key.h, tp=key.tp, batch=key.batch, seq=key.seq, d_ff=d_ff, dtype=key.dtype)
+    return Candidate(d_ff=d_ff, parts=ROLES[key.role].parts(shape), baseline=baseline)
+
+
+def _too_large(key: FamilyKey, d_ff: int) -> bool:
+    gemms = (part.gemm for part in _candidate(key, d_ff, baseline=False).parts)
+    return any(max(gemm.flops, gemm.bytes) >= 2**MAX_BITS for gemm in gemms)
+
+
+def _left_out(key: FamilyKey, d_ff: int, where: Where) -> Skip:
+    if d_ff % key.tp:
+        kind, reason = "tp does not divide d_ff", f"tp={key.tp} does not divide d_ff={d_ff}"
+    elif _too_large(key, d_ff):
+        kind, reason = "too large to count", f"d_ff={d_ff} takes 2^{MAX_BITS} FLOPs or bytes, or more"
+    else:
+        kind, reason = "space.where", f"space.where ({where.text}) does not hold"
+    return Skip(**asdict(key), d_ff=d_ff, points=1, kind=kind, reason=reason)
 
 
 def reasons(skips: Iterable[Skip]) -> dict[str, int]:

@@ -23,6 +23,19 @@ from tasks.settings import Timing
 
 SCHEMA_VERSION = 1
 
+_POINT = [
+    ("family_id", pa.string()),
+    ("role", pa.string()),
+    ("h", pa.int64()),
+    ("tp", pa.int32()),
+    ("batch", pa.int64()),
+    ("seq", pa.int64()),
+    ("dtype", pa.string()),
+    ("d_ff", pa.int64()),
+    ("baseline", pa.bool_()),
+    ("mlp_params", pa.int64()),
+]
+
 SHARD_SCHEMA = pa.schema(
     [
         # of every row
@@ -38,16 +51,7 @@ SHARD_SCHEMA = pa.schema(
         ("lead_calls", pa.int32()),
         ("seconds", pa.float64()),
         # of facts: the Point
-        ("family_id", pa.string()),
-        ("role", pa.string()),
-        ("h", pa.int64()),
-        ("tp", pa.int32()),
-        ("batch", pa.int64()),
-        ("seq", pa.int64()),
-        ("dtype", pa.string()),
-        ("d_ff", pa.int64()),
-        ("baseline", pa.bool_()),
-        ("mlp_params", pa.int64()),
+        *_POINT,
         # of facts: the Gemm and how it went
         ("part", pa.string()),
         ("kind", pa.string()),
@@ -137,16 +141,7 @@ PART_TYPE = pa.struct(
 RANKING_SCHEMA = pa.schema(
     [
         ("gpu", pa.string()),
-        ("family_id", pa.string()),
-        ("role", pa.string()),
-        ("h", pa.int64()),
-        ("tp", pa.int32()),
-        ("batch", pa.int64()),
-        ("seq", pa.int64()),
-        ("dtype", pa.string()),
-        ("d_ff", pa.int64()),
-        ("baseline", pa.bool_()),
-        ("mlp_params", pa.int64()),
+        *_POINT,
         ("rank", pa.int32()),  # null: not measured
         ("tie_group", pa.int32()),  # 1: cannot be told from the best
         ("seconds", pa.float64()),

@@ -51,8 +51,3 @@ def check(gemm: Gemm, operands: Operands) -> Callable[[], str | None]:
         return f"relative error {error:.2g} against float64 on a {size} slice, {allowed:g} allowed"
 
     return answer
-
-
-def wrong_result(gemm: Gemm, operands: Operands) -> str | None:
-    """Return what ``check`` finds, at once."""
-    return check(gemm, operands)()

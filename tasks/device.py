@@ -125,17 +125,16 @@ class Device(ABC):
         if not fits:
             return {}, failures
         torch.set_float32_matmul_precision("high" if fits[0].dtype == "tf32" else "highest")
-        try:
-            visits, failed = self._prepared(fits, timing, tick)
-        except torch.OutOfMemoryError:
-            self.close()  # pools of earlier Bundles may be in the way
+        for _ in range(2):
             try:
                 visits, failed = self._prepared(fits, timing, tick)
+                return visits, failures + failed
             except torch.OutOfMemoryError as error:
-                self.close()
                 message = str(error)
-                visits, failed = {}, [GemmFacts(gemm_id=g.gemm_id, status="oom", message=message) for g in fits]
-        return visits, failures + failed
+            # Here, for inside `except` the traceback still holds what was allocated. Pools of earlier Bundles may have
+            # been in the way: the second try is without them.
+            self.close()
+        return {}, failures + [GemmFacts(gemm_id=gemm.gemm_id, status="oom", message=message) for gemm in fits]
 
     def _prepared(
         self, gemms: Sequence[Gemm], timing: Timing, tick: Callable[[int], None]

@@ -28,11 +28,8 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
-    """Candidates that compete: the same role, h, tp, batch, seq and dtype; only d_ff differs.
-
-    ``seq`` is None for a role that has no sequence dimension (``seed_bmm``). Candidates are ordered by d_ff.
-    """
+class FamilyKey:
+    """What the Candidates of a Family have in common; ``seq`` is None for a role without a sequence (``seed_bmm``)."""
 
     role: str
     h: int
@@ -40,13 +37,19 @@ class Family:
     batch: int
     seq: int | None
     dtype: str
-    candidates: tuple[Candidate, ...]
 
     @property
     def family_id(self) -> str:
         """A readable key: ``mlp-h4096-tp8-b4-s2048-fp16``; without ``-s`` where the role has no sequence."""
         seq = "" if self.seq is None else f"-s{self.seq}"
         return f"{self.role}-h{self.h}-tp{self.tp}-b{self.batch}{seq}-{self.dtype}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family(FamilyKey):
+    """Candidates that compete, ordered by d_ff: only d_ff differs between them."""
+
+    candidates: tuple[Candidate, ...]
 
     @property
     def gemms(self) -> tuple[Gemm, ...]:

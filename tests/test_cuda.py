@@ -125,6 +125,27 @@ def test_memory_that_runs_out_is_reported_for_each_gemm_and_given_back(
     assert (result.samples, result.stop_reason) == ((), "nothing")
 
 
+def test_a_second_try_without_the_pools_of_before_may_fit(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    make, close = OperandPool.__init__, CudaDevice.close
+
+    def full_at_first(self: OperandPool, *arguments: Any, **options: Any) -> None:
+        if not closed:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        make(self, *arguments, **options)
+
+    def note_and_close(self: CudaDevice) -> None:
+        closed.append(True)
+        close(self)
+
+    monkeypatch.setattr(OperandPool, "__init__", full_at_first)
+    monkeypatch.setattr(CudaDevice, "close", note_and_close)
+    timing = Timing(min_rounds=2, max_rounds=2, soak_max_s=0, soak_min_s=0)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    assert closed == [True]
+    assert {facts.status for facts in result.facts} == {"ok"}
+
+
 def fp32(family: Family) -> Family:
     """The Family in a dtype in which a CPU is fast and exact."""
     candidates = tuple(

@@ -145,7 +145,7 @@ def test_a_graph_computes_what_float64_does(device: CudaDevice) -> None:
     last = run.calls  # the lead call is window 0
     inputs = padded(DECODE.m * DECODE.k) + padded(DECODE.k * DECODE.n)
     operands = pool.operands(DECODE, last * inputs, last * padded(DECODE.m * DECODE.n))
-    assert bmm.wrong_result(DECODE, operands) is None
+    assert bmm.check(DECODE, operands)() is None
 
 
 def test_calls_that_cannot_be_captured_queue_behind_a_delay(

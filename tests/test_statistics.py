@@ -199,6 +199,20 @@ def test_the_error_is_shared_out_over_looks_and_comparisons() -> None:
     assert few == pytest.approx(stats.t.isf(0.05 / 3 / 2, df) / stats.t.isf(0.05 / 6 / 2, df), rel=1e-4)
 
 
+def test_close_pairs_are_resolved_when_known_to_half_of_the_floor() -> None:
+    log_cost = rounds([1.0, 1.0], 30, 0.01, 19)
+    half = compare(log_cost, 0.5, 0.95).difference(1, 0)[1]
+    for factor, resolved in ((1.95, False), (2.05, True)):
+        assert compare(log_cost, 100 * math.expm1(factor * half), 0.95).resolved is resolved
+
+
+@pytest.mark.parametrize(("later", "settled"), [(9, 19), (10, 10)])
+def test_ten_rounds_without_the_one_that_left_are_enough_to_go_by(later: int, settled: int) -> None:
+    log_cost = rounds([1.0, 1.01, 2.5], 10 + later, 0.001, 20)
+    log_cost[10:, 2] = np.nan
+    assert compare(log_cost, 0.5, 0.95).settled.sum() == settled
+
+
 def test_pairs_that_left_need_not_be_resolved() -> None:
     log_cost = rounds([1.0, 1.05, 3.0, 3.01], 40, 0.002, 13)
     log_cost[:10, 2:] += np.random.default_rng(18).normal(size=(10, 2)) * 0.1
