@@ -1,4 +1,4 @@
-"""Are the figures true, is the device busy? Call times against the profiler's kernels of the same replays."""
+"""Are the figures true, is the device busy? Call times against what the profiler saw in the same replays."""
 
 import sys
 from dataclasses import dataclass
@@ -16,54 +16,74 @@ from tasks.measure import run_rounds
 from tasks.settings import Timing
 
 VISITS = 12
-OTHERS = ("memset", "memcpy", "elementwise", "fill")
-"""Device activities that are not part of a call: flushes and fills."""
+"""Visits of a block, enqueued one behind the other."""
+
+BLOCKS = 5
+"""Blocks without and with the profiler, in turn, so that both meet the same clocks and power."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """One kernel on the device's timeline, seconds."""
+class Activity:
+    """What the device did at a stretch: a kernel or a memset. Seconds."""
 
-    name: str
     start: float
     seconds: float
 
 
-def kernels(prof: Any) -> list[Kernel]:
-    """The matmul kernels of a profile in the order they ran: split-K shapes run two a call, and both count."""
+def activities(prof: Any) -> list[Activity]:
+    """All that the device did in a profile, in order.
+
+    A call may be several: split-K shapes run two kernels, and cuBLAS clears its workspace before some.
+    """
     found = [
-        Kernel(event.name, event.time_range.start * 1e-6, event.time_range.elapsed_us() * 1e-6)
+        Activity(event.time_range.start * 1e-6, event.time_range.elapsed_us() * 1e-6)
         for event in prof.events()
-        if event.device_type.name == "CUDA" and not any(other in event.name.lower() for other in OTHERS)
+        if event.device_type.name == "CUDA"
     ]
-    return sorted(found, key=lambda kernel: kernel.start)
+    return sorted(found, key=lambda activity: activity.start)
 
 
-def call_times(visit: Visit) -> list[float]:
-    """Seconds per call of some visits, enqueued one behind the other."""
+def call_seconds(visit: Visit) -> float:
+    """Seconds of a call in the median visit of a block."""
     pending = [visit.enqueue() for _ in range(VISITS)]
-    return [each.seconds() for each in pending]
+    return median(each.seconds() for each in pending)
 
 
-def truth(visit: Visit) -> tuple[float, float, float, float]:
-    """Microseconds of a call: alone, while profiled, by the profiler's kernels; and kernels per call."""
-    call_times(visit)
-    alone = median(call_times(visit))
-    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as prof:
-        profiled = median(call_times(visit))
-        torch.cuda.synchronize()
-    found = kernels(prof)
-    count = VISITS * (visit.calls + visit.lead_calls)
-    return alone * 1e6, profiled * 1e6, sum(k.seconds for k in found) / count * 1e6, len(found) / count
+def device_seconds(visit: Visit, found: list[Activity]) -> tuple[float, int]:
+    """Seconds per timed call of a block's visits by what the device did, in the median visit; and activities a call."""
+    calls = visit.lead_calls + visit.calls
+    each, rest = divmod(len(found), VISITS * calls)
+    if rest:
+        sys.exit(f"{visit.gemm.gemm_id}: {len(found)} activities of the device in {VISITS} visits of {calls} calls")
+    sums = []
+    for start in range(0, len(found), calls * each):
+        timed = found[start + visit.lead_calls * each : start + calls * each]
+        sums.append(sum(activity.seconds for activity in timed) / visit.calls)
+    return median(sums), each
+
+
+def truth(visit: Visit) -> tuple[float, float, float, int]:
+    """Seconds of a call: as the tool reports them, while profiled, by the profiler; and activities a call."""
+    call, profiled, device = [], [], []
+    for _ in range(BLOCKS):
+        call_seconds(visit)
+        call.append(call_seconds(visit))
+        call_seconds(visit)
+        with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as prof:
+            profiled.append(call_seconds(visit))
+            torch.cuda.synchronize()
+        seconds, each = device_seconds(visit, activities(prof))
+        device.append(seconds)
+    return median(call), median(profiled), median(device), each
 
 
 def busy(device: Device, bundle: Bundle, timing: Timing) -> tuple[float, float]:
-    """Share of the measuring phase's wall time that the device spends in matmul kernels, and the phase's seconds."""
+    """Share of the measuring phase's wall time that the device works, and the phase's seconds."""
     visits, _ = device.prepare(bundle.gemms, timing)
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as prof:
         _, _, seconds, _ = run_rounds(device, bundle, timing, visits, lambda progress: None)
         torch.cuda.synchronize()
-    return sum(kernel.seconds for kernel in kernels(prof)) / seconds, seconds
+    return sum(activity.seconds for activity in activities(prof)) / seconds, seconds
 
 
 def shapes() -> list[Gemm]:
@@ -81,22 +101,19 @@ def main() -> None:
     print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}\n")
     timing = Timing()
     with device.session():
-        print(
-            "| Gemm | launch | calls | call us | profiled us | kernels us "
-            "| profiled/kernels | call/kernels | kernels a call |"
-        )
+        print("| Gemm | launch | calls | call us | profiled us | device us | profiled/device | call/device | a call |")
         print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
         for gemm in shapes():
             visits, failures = device.prepare([gemm], timing)
             if failures:
                 sys.exit(failures[0].message)
             visit = visits[gemm]
-            alone, profiled, truly, number = truth(visit)
+            call, profiled, seconds, each = truth(visit)
             print(
-                f"| {gemm.gemm_id} | {visit.launch} | {visit.calls} | {alone:.2f} | {profiled:.2f} | {truly:.2f} "
-                f"| {profiled / truly:.3f} | {alone / truly:.3f} | {number:.2f} |"
+                f"| {gemm.gemm_id} | {visit.launch} | {visit.calls} | {call * 1e6:.2f} | {profiled * 1e6:.2f} "
+                f"| {seconds * 1e6:.2f} | {profiled / seconds:.3f} | {call / seconds:.3f} | {each} |"
             )
-        print("\n| Family | measuring s | device in kernels |")
+        print("\n| Family | measuring s | device at work |")
         print("|---|---:|---:|")
         decode = ("space.roles=mlp_up", "space.h=4096", "space.tp=1,8", "space.seq=1", "space.batch=1,64")
         decode_bundles = sweep(*decode, "space.d_ff={start: 10240, stop: 11776, step: 64}")[1]
