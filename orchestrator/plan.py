@@ -27,8 +27,8 @@ SEED_DRAW_PER_S = 1.1e8
 MISALIGNED = 2.5
 """How many times as long a call takes whose rows are not multiples of 16 bytes: 2.3 to 3.5 on an H200 in fp16."""
 
-START_S = 13.0
-"""Ray's start and end and opening the device, beside the soak: 11 to 13 s on an H200 host."""
+START_S = 9.0
+"""Ray's start and end and opening the device, beside the soak: 8 to 10 s on an H200 host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
