@@ -25,6 +25,8 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0
 HTTP2_SETTINGS = 4
 TOKENS = "\nRAY_AUTH_MODE and RAY_AUTH_TOKEN must be those that the cluster was started with"
 WORKER_MODULES = ("orchestrator.worker", "tasks.measure")
+ANY = ("all", "any", "auto")
+"""What ``cluster.gpu`` may be to mean whatever GPUs there are: of all models, or of one."""
 LABEL = "ray.io/accelerator-type"
 WORKER_ENVIRONMENT = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -129,13 +131,13 @@ def local_node() -> Node:
 
 
 def usable(gpu: str, among: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes that have GPUs and may have ``gpu`` (any, auto, a family or a key of the catalogue).
+    """Return the nodes that have GPUs and may have ``gpu`` (one of ANY, a family or a key of the catalogue).
 
     A node whose label clearly names another family of the catalogue is left out. Labels come from a node's first
     GPU only, so what each worker reports of its own device decides: see ``accepts``.
     """
     found = tuple(node for node in among if node.gpus)
-    if gpu in ("any", "auto"):
+    if gpu in ANY:
         return found
     from orchestrator import catalogue
 
@@ -154,7 +156,7 @@ def require(gpu: str, among: Iterable[Node]) -> tuple[Node, ...]:
     found = tuple(among)
     if chosen := usable(gpu, found):
         return chosen
-    what = "no GPU" if gpu in ("any", "auto") else f"no GPU that is '{gpu}'"
+    what = "no GPU" if gpu in ANY else f"no GPU that is '{gpu}'"
     raise ClusterError(complaint(f"the cluster has {what}", gpu, found))
 
 
@@ -162,7 +164,7 @@ def complaint(problem: str, gpu: str, among: Iterable[Node]) -> str:
     """Say what keeps ``gpu`` from being measured on, what the cluster has, and what to do."""
     found = tuple(among)
     has = "\n".join(f"  {node}" for node in found) or "  no nodes"
-    others = any(node.gpus for node in found) and gpu not in ("any", "auto", "cpu")
+    others = any(node.gpus for node in found) and gpu not in (*ANY, "cpu")
     advice = "\ncluster.gpu=any measures on whatever GPUs there are" if others else ""
     advice = advice if any(node.gpus for node in found) else "\nconf=cpu measures on the CPU"
     return f"{problem}\nthe cluster's nodes:\n{has}{advice}"
@@ -170,7 +172,7 @@ def complaint(problem: str, gpu: str, among: Iterable[Node]) -> str:
 
 def accepts(gpu: str, device: DeviceInfo) -> bool:
     """Return whether a device, by what it reports of itself, is one that ``gpu`` asks for."""
-    if gpu in ("any", "auto", "cpu"):
+    if gpu in (*ANY, "cpu"):
         return (device.kind == "cpu") == (gpu == "cpu")
     from orchestrator import catalogue
 

@@ -29,13 +29,24 @@ def compose(conf: str, overrides: Sequence[str] = ()) -> Config:
     draft = _Draft()
     draft.read_file(_ready_made(BASE), f"conf/{BASE}.yaml")
     draft.read_conf(conf)
+    return _finished(draft, Path(conf).stem, overrides)
+
+
+def recompose(conf_name: str, sections: Mapping[str, Any], overrides: Sequence[str] = ()) -> Config:
+    """Return the configuration that ``to_dict`` gave as ``sections``, with other ``overrides``; raise ConfigError."""
+    draft = _Draft()
+    draft.read_tree(sections, "manifest.json")
+    return _finished(draft, conf_name, overrides)
+
+
+def _finished(draft: "_Draft", conf_name: str, overrides: Sequence[str]) -> Config:
     for token in overrides:
         draft.read_argument(token)
     values = draft.checked()
     if draft.problems:
         raise ConfigError(draft.problems)
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _nested(values)))
-    return dataclasses.replace(cast(Config, config), conf_name=Path(conf).stem, overrides=tuple(overrides))
+    return dataclasses.replace(cast(Config, config), conf_name=conf_name, overrides=tuple(overrides))
 
 
 def conf_names() -> list[str]:
@@ -82,6 +93,10 @@ class _Draft:
         else:
             hint = " (a file of your own: give its path, ending in .yaml)"
             self._report(f"argument 'conf={shorten(conf)}'", unknown("sweep", conf, conf_names()) + hint)
+
+    def read_tree(self, sections: Mapping[str, Any], origin: str) -> None:
+        """Add plain nested values."""
+        self._add_tree(origin, dict(sections))
 
     def read_file(self, path: Path, origin: str) -> None:
         """Add a YAML file."""

@@ -76,6 +76,10 @@ class Crew:
         """Workers whose device is not known yet."""
         return [member for member in self.members.values() if member.device is None]
 
+    def expected(self, now: float) -> int:
+        """Workers that start now and will soon be ready, or have failed."""
+        return sum(member.placed or now - member.since < FRESH_S for member in self.starting)
+
     def waiting(self, now: float) -> int:
         """Workers that have had no process for so long that their device must be busy elsewhere."""
         return sum(not member.placed and now - member.since >= FRESH_S for member in self.starting)
@@ -94,7 +98,6 @@ class Crew:
     def starts(self, places: Mapping[str, int], need: int, now: float) -> list[str]:
         """Where to start workers, one entry each, spread over the places; at most ``need`` workers in all."""
         held = Counter(member.place for member in self.members.values() if not member.unfit)
-        coming = sum(now - member.since < FRESH_S or member.placed for member in self.starting)
         free = {
             place: room - held[place]
             for place, room in self.room(places).items()
@@ -102,4 +105,4 @@ class Crew:
         }
         layers = range(max(free.values(), default=0))
         spread = [place for layer in layers for place in free if free[place] > layer]
-        return spread[: max(0, need - len(self.ready) - coming)]
+        return spread[: max(0, need - len(self.ready) - self.expected(now))]

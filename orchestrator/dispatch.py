@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orchestrator.canaries import Canaries
 from orchestrator.crew import Crew
 from orchestrator.engine import Engine, Failure, Placed, Report, Result
+from orchestrator.lanes import Lanes
 from orchestrator.progress import Board
 from orchestrator.queue import Assignment, BundleQueue
+from orchestrator.watch import Watch
+from tasks.family import Bundle
+from tasks.gemm import Gemm
 from tasks.records import DeviceInfo, Progress
 
 log = logging.getLogger(__name__)
@@ -26,10 +31,17 @@ class Recorder(Protocol):
     """Where ends go: each Bundle's exactly once."""
 
     def measured(self, assignment: Assignment, result: Result) -> None:
-        """Keep a result."""
+        """Keep a result, also a canary's."""
 
     def given_up(self, assignment: Assignment, device: DeviceInfo, failure: Failure) -> None:
         """Keep the fact that a Bundle could not be measured."""
+
+    def storm(self) -> str:
+        """Why so much has failed that the sweep should stop, or ""."""
+
+
+def _no_deadline(bundle: Bundle, device: DeviceInfo) -> float:
+    return float("inf")
 
 
 @dataclass(kw_only=True)
@@ -39,22 +51,31 @@ class Dispatcher:
     accepts: whether a device, by what it reports of itself, is one that was asked for.
     stop: becomes true when the user interrupts.
     start_timeout_s: how long the sweep may be without any ready worker.
+    deadline_s: after how many seconds a Bundle on a device counts as hanging.
+    every_device: whether each device that comes may bring work of its own (a new model, or its own copy of all).
     """
 
     engine: Engine
-    queue: BundleQueue
+    lanes: Lanes
     recorder: Recorder
     board: Board
+    canaries: Canaries
     accepts: Callable[[DeviceInfo], bool]
     stop: Callable[[], bool] = lambda: False
     max_workers: int | None = None
+    every_device: bool = False
     start_timeout_s: float = 60.0
+    deadline_s: Callable[[Bundle, DeviceInfo], float] = _no_deadline
     clock: Callable[[], float] = time.monotonic
     crew: Crew = field(default_factory=Crew)
     devices: dict[str, DeviceInfo] = field(default_factory=dict)  # every accepted device, by UUID
+    _watch: Watch = field(default_factory=Watch)
+    _limits: dict[str, Gemm] = field(default_factory=dict)  # the smallest Gemm that ran out of memory, by GPU model
+    _alive: dict[int, frozenset[str]] = field(default_factory=dict)  # by lane, until the crew changes
     _places: Mapping[str, int] = field(default_factory=dict)
     _places_at: float = float("-inf")
     _staff_at: float = float("-inf")
+    _draining: bool = False
 
     def run(self) -> str:
         """Run the sweep; return "" when all Bundles have ended or the user stopped it, else what is in the way.
@@ -63,13 +84,14 @@ class Dispatcher:
         """
         ready_at = self.clock()
         try:
-            while self.queue.unfinished and not self.stop():
+            while self._under_way() and not self.stop():
                 now = self.clock()
                 if now >= self._staff_at:
                     self._staff(now)
                     self._hand_out()
-                ready_at = now if self.crew.ready else ready_at
-                if problem := self._hopeless(now - ready_at):
+                ready_at = now if self._able() else ready_at
+                if problem := self._hopeless(now - ready_at) or self.recorder.storm():
+                    self._drain()
                     return problem
                 self._step(TICK_S)
             self._drain()
@@ -77,9 +99,17 @@ class Dispatcher:
         finally:
             self._dismiss()
 
+    def _under_way(self) -> bool:
+        if self.lanes.unfinished or self.canaries.running:
+            return True
+        return self.every_device and self.crew.expected(self.clock()) > 0
+
     def _step(self, timeout: float) -> None:
         for event in self.engine.wait(timeout):
             self._on(event.worker, event.report)
+        for worker, seconds in self._watch.expired(self.clock()):
+            device = self.crew.ready[worker]
+            self._lost(worker, device, Failure(status="timeout", message=f"not done after {seconds:.0f} s"))
         self.board.tick()
 
     def _staff(self, now: float) -> None:
@@ -87,7 +117,9 @@ class Dispatcher:
         self._staff_at = now + STAFF_EVERY_S
         if now - self._places_at >= PLACES_EVERY_S:
             self._places, self._places_at = self.engine.places(), now
-        need = self.queue.unfinished if self.max_workers is None else min(self.queue.unfinished, self.max_workers)
+        retired = sum(self.canaries.retired(device) for device in self.crew.ready.values())
+        need = sum(self._places.values()) if self.every_device else self.lanes.unfinished + retired
+        need = need if self.max_workers is None else min(need, self.max_workers)
         for place in self.crew.starts(self._places, need, now):
             self.crew.add(self.engine.start(place), place, now)
         for name in self.crew.releasable():
@@ -95,25 +127,66 @@ class Dispatcher:
         self.board.waiting(self.crew.waiting(now))
 
     def _hand_out(self) -> None:
-        for worker in self.crew.ready if self.queue.waiting else ():
-            if self.queue.assigned(worker) is None:
+        for worker in self.crew.ready if self.lanes.waiting else ():
+            if self._assigned(worker) is None:
                 self._give(worker)
+        if self.lanes.waiting and not self.crew.expected(self.clock()):
+            for queue in self.lanes:
+                for bundle in queue.drop(self._alive_in(queue)):
+                    self.board.note(f"{bundle.bundle_id}: no other device is there to measure it again")
 
     def _give(self, worker: str) -> None:
-        if self.stop():
+        if self._draining or self.stop():
             return
-        if assignment := self.queue.take(worker, self.crew.ready[worker].uuid, self.crew.devices):
+        device = self.crew.ready[worker]
+        assignment = self._next(worker, device)
+        if assignment is not None:
             self.engine.submit(assignment)
+            self._watch.begin(worker, self.deadline_s(assignment.bundle, device), self.clock())
             self.board.started(worker, assignment.bundle)
+
+    def _next(self, worker: str, device: DeviceInfo) -> Assignment | None:
+        queue = self.lanes.of(device)
+        if self._several and self.canaries.due(device, idle=False):
+            return self.canaries.take(worker, device)
+        if not self.canaries.retired(device):
+            limit, canary = self._limits.get(device.gpu), self.canaries.count(device.uuid)
+            if taken := queue.take(worker, device.uuid, self._alive_in(queue), limit=limit, canary=canary):
+                return taken
+        if self._several and self.canaries.due(device, idle=True):
+            return self.canaries.take(worker, device)
+        return None
+
+    @property
+    def _several(self) -> bool:
+        """Whether there are devices to compare: one alone tells nothing by its canary."""
+        return sum(self._places.values()) > 1 and self.max_workers != 1
+
+    def _alive_in(self, queue: BundleQueue) -> frozenset[str]:
+        """The devices that take from ``queue`` and are not known to be bad."""
+        if id(queue) not in self._alive:
+            members = (d for d in self.crew.ready.values() if self.lanes.of(d) is queue)
+            self._alive[id(queue)] = frozenset(d.uuid for d in members if not self.canaries.retired(d))
+        return self._alive[id(queue)]
+
+    def _assigned(self, worker: str) -> Assignment | None:
+        return self.canaries.assigned(worker) or self.lanes.of(self.crew.ready[worker]).assigned(worker)
+
+    def _able(self) -> bool:
+        """Whether a worker is there that may measure."""
+        return any(not self.canaries.retired(device) for device in self.crew.ready.values())
 
     def _hopeless(self, seconds_without: float) -> str:
         """Why no worker will come, or "" while there is hope."""
-        if self.crew.ready:
+        if self._able():
             return ""
-        if not self.crew.starting and not any(self.crew.room(self._places).values()):
+        if not self.crew.ready and not self.crew.starting and not any(self.crew.room(self._places).values()):
             return self._nothing_usable()
         if seconds_without < self.start_timeout_s:
             return ""
+        if self.crew.ready:
+            bad = "\n  ".join(f"{d.gpu} {d.uuid}: {self.canaries.reason(d)}" for d in self.crew.ready.values())
+            return f"only devices are left that their canaries show to be bad\n  {bad}"
         busy = 0 if self.crew.failures else sum(not member.placed for member in self.crew.starting)
         reason = f"{busy} GPU{'s' * (busy > 1)} stayed busy elsewhere" if busy else "no device could be opened"
         return f"no worker was ready within cluster.start_timeout_s={self.start_timeout_s:g}: {reason}{self._causes()}"
@@ -134,17 +207,18 @@ class Dispatcher:
             return  # it was stopped while its report was on the way
         match report:
             case Progress():
+                self._watch.heard(worker, report, self.clock())
                 self.board.advanced(worker, report)
-            case Result():
-                self._measured(worker, report)
+            case Result() if member.device is not None:
+                self._measured(worker, member.device, report)
             case Placed():
                 member.placed = True
             case DeviceInfo():
                 self._opened(worker, report)
-            case Failure() if member.device is None:
-                self._start_failed(worker, report)
-            case Failure():
+            case Failure() if member.device is not None:
                 self._lost(worker, member.device, report)
+            case Failure():
+                self._start_failed(worker, report)
 
     def _opened(self, worker: str, device: DeviceInfo) -> None:
         if device.uuid in self.crew.devices:
@@ -155,6 +229,7 @@ class Dispatcher:
             self._staff_at = self.clock()
         else:
             self.crew.accept(worker, device)
+            self._alive.clear()
             self.devices[device.uuid] = device
             self.board.opened(worker, device)
             self._give(worker)
@@ -165,20 +240,49 @@ class Dispatcher:
         self.crew.fail(worker, failure.message, self.clock())
         self._staff_at = self.clock()
 
-    def _measured(self, worker: str, result: Result) -> None:
-        assignment = self.queue.finish(worker)
+    def _measured(self, worker: str, device: DeviceInfo, result: Result) -> None:
+        self._watch.end(worker)
+        canary = self.canaries.finish(worker, device, result.canary_s)
+        assignment = canary or self.lanes.of(device).finish(worker)
+        if assignment is not None and canary is None:
+            self.canaries.ended(assignment, device)
+            self._learn(assignment, device, result)
+        elif canary is not None:
+            self._judge(device)
         # The device's next work goes out before this result is written: it must not wait for the disk.
         self._give(worker)
         if assignment is not None:
             self.recorder.measured(assignment, result)
-            self.board.ended(assignment.bundle, failed=len(result.failed), worker=worker)
+            self.board.ended(assignment.bundle, failed=len(result.failed), worker=worker, counts=canary is None)
+
+    def _learn(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
+        """Remember the smallest Gemm that the device's model has no memory for."""
+        gone = {facts.gemm_id for facts in result.failed if facts.status == "oom"}
+        known = [self._limits[device.gpu]] if device.gpu in self._limits else []
+        found = [*known, *(gemm for gemm in assignment.bundle.gemms if gemm.gemm_id in gone)]
+        if gone and found:
+            self._limits[device.gpu] = min(found, key=lambda gemm: gemm.bytes)
+
+    def _judge(self, device: DeviceInfo) -> None:
+        """After a canary: put back what devices that turned out to be bad have measured, for others to measure."""
+        self._alive.clear()
+        for bad, bundle_ids in self.canaries.suspects(device.gpu):
+            queue = self.lanes.of(bad)
+            again = queue.reopen(bundle_ids, bad.uuid)
+            where = f"{bad.gpu} {bad.uuid} on {bad.host}"
+            self.board.note(f"suspect: {where}: {self.canaries.reason(bad)}; {len(again)} bundles are measured again")
+            self.board.reopened(again)
+            self._staff_at = self.clock()
 
     def _lost(self, worker: str, device: DeviceInfo, failure: Failure) -> None:
-        """End a worker that died or is spoilt; its Bundle is tried again, or recorded as lost."""
+        """End a worker that died, hangs or is spoilt; its Bundle is tried again, or recorded as lost."""
+        guilty = self._watch.end(worker)
+        self.canaries.lose(worker, device)
+        queue = self.lanes.of(device)
         self._end(worker)
         self._staff_at = self.clock()
-        lost = self.queue.assigned(worker)
-        ended = self.queue.lose(worker)
+        lost = queue.assigned(worker)
+        ended = queue.lose(worker, failure.status, failure.message, guilty)
         what = f"{failure.status} on {device.host} {device.uuid}: {failure.message}"
         log.info("%s\n%s", what, failure.detail)
         if ended is not None:
@@ -186,22 +290,26 @@ class Dispatcher:
             self.board.note(f"{ended.bundle_id} given up: {what}")
             self.board.ended(ended.bundle, failed=len(ended.bundle.gemms), worker=worker)
         elif lost is not None:
-            self.board.note(f"{lost.bundle_id} will be tried again: {what}")
+            then = f"goes on without {guilty}" if guilty else "will be tried again"
+            self.board.note(f"{lost.bundle_id} {then}: {what}")
 
     def _drain(self) -> None:
-        """After an interruption: keep what has been measured of the Bundles in flight."""
-        workers = [name for name in self.crew.ready if self.queue.assigned(name) is not None]
-        if workers:
+        """At an early end: keep what has been measured of the Bundles in flight."""
+        self._draining = True
+        workers = [name for name in self.crew.ready if self._assigned(name) is not None]
+        if workers and self.stop():
             self.board.note("stopping: keeping what is measured so far; Ctrl-C again stops at once")
         for name in workers:
             self.engine.interrupt(name)
         until = self.clock() + DRAIN_S
-        while self.queue.running and (left := until - self.clock()) > 0:
+        while (self.lanes.running or self.canaries.running) and (left := until - self.clock()) > 0:
             self._step(min(left, TICK_S))
 
     def _end(self, worker: str) -> None:
         self.engine.stop(worker)
         self.crew.remove(worker)
+        self._alive.clear()
+        self._watch.end(worker)
         self.board.closed(worker)
 
     def _dismiss(self) -> None:

@@ -5,6 +5,7 @@ import itertools
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -16,12 +17,17 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator import cluster
+from orchestrator.canaries import Canaries
+from orchestrator.canary import canary_bundle
+from orchestrator.deadline import deadline_s
 from orchestrator.dispatch import Dispatcher
 from orchestrator.engine import Event, Failure, Report, Result
-from orchestrator.errors import ClusterError
+from orchestrator.errors import ClusterError, ResumeError
 from orchestrator.interrupts import interruptible
+from orchestrator.lanes import Lanes
 from orchestrator.progress import Board
-from orchestrator.queue import Assignment, BundleQueue
+from orchestrator.queue import Assignment
+from orchestrator.resume import ANYWAY, Former
 from orchestrator.schema import Config
 from orchestrator.store import RunStore
 from orchestrator.worker import MESSAGE_LENGTH, Worker, WorkerSpec, shard
@@ -31,6 +37,8 @@ from tasks.records import DeviceInfo, GemmFacts, Measurement, Telemetry
 log = logging.getLogger(__name__)
 
 IDLE_S = 0.1
+STORM_BUNDLES = 10
+"""Before so many Bundles have ended no sweep is stopped for its failures."""
 ACTOR_OPTIONS: dict[str, Any] = {
     "max_restarts": 0,
     "max_task_retries": 0,
@@ -78,11 +86,13 @@ def sweep(
     open_device: str | None = None,
     measure: str | None = None,
     own_ray: bool = False,
+    former: Former | None = None,
 ) -> SweepResult:
     """Measure every Bundle once, and write each Shard when it arrives. Call it inside ``cluster.connect``.
 
     own_ray: what ``cluster.connect`` yielded.
     open_device, measure: ``module:name`` of replacements for the device functions (see WorkerSpec).
+    former: what earlier drivers of the run have measured; its devices must be like those of now.
 
     Raises:
         ClusterError: no device could be used at all.
@@ -90,22 +100,27 @@ def sweep(
     """
     spec = _spec(config, code_version, plan_hash, open_device=open_device, measure=measure)
     engine = RayEngine(spec, _places(config.cluster.gpu), own_ray=own_ray)
-    ledger = Ledger(store, spec)
+    ledger = Ledger(store, spec, config.run.max_failure_share)
+    before = former or Former()
+    every_device = config.cluster.gpu == "all" or config.cluster.placement == "replicate"
     dispatcher = Dispatcher(
         engine=engine,
-        queue=BundleQueue(bundles),
+        lanes=Lanes(bundles, config.cluster.placement, before.earlier, progress.expect),
         recorder=ledger,
         board=progress,
-        accepts=OneModel(config.cluster.gpu, progress),
+        canaries=_canaries(config, bundles, before),
+        accepts=Accepts(config.cluster.gpu, progress, before),
         max_workers=config.cluster.max_gpus,
+        every_device=every_device,
         start_timeout_s=config.cluster.start_timeout_s,
+        deadline_s=lambda bundle, device: deadline_s(bundle, device, spec.timing, config.run.least_deadline_s),
     )
     problem, interrupted = _run(dispatcher)
     if problem and not ledger.bundles and not interrupted:
         raise ClusterError(cluster.complaint(problem, config.cluster.gpu, cluster.nodes()))
     return SweepResult(
         bundles=ledger.bundles,
-        unfinished=dispatcher.queue.unfinished,
+        unfinished=dispatcher.lanes.unfinished,
         failures=tuple(ledger.failures),
         skipped=tuple(ledger.skipped),
         devices=tuple(dispatcher.devices.values()),
@@ -114,35 +129,53 @@ def sweep(
     )
 
 
-class OneModel:
-    """Accepts the devices that were asked for, of the model that reports first: a sweep ranks one model.
+class Accepts:
+    """Accepts the devices that were asked for; unless all models are, only of the model that reports first.
 
-    Its Families are each measured once, so a second model would get an arbitrary part of them.
+    A sweep that names no model ranks one: its Families are each measured once, so a second model would get an arbitrary
+    part of them. In a run that is resumed, a device must be like those that measured before.
     """
 
-    def __init__(self, gpu: str, board: Board) -> None:
+    def __init__(self, gpu: str, board: Board, former: Former) -> None:
         self._gpu = gpu
         self._board = board
-        self._model: str | None = None
+        self._former = former
+        self._model = next(iter(former.environments), None)
         self._told: set[str] = set()
 
     def __call__(self, device: DeviceInfo) -> bool:
-        """Return whether to measure on ``device``; say once a model which one is left out."""
+        """Return whether to measure on ``device``; say once a model which one is left out.
+
+        Raises:
+            ResumeError: it differs from the devices of its model in the run.
+        """
         if not cluster.accepts(self._gpu, device):
             return False
-        self._model = self._model or device.gpu
-        if device.gpu != self._model and device.gpu not in self._told:
+        if self._gpu != "all":
+            self._model = self._model or device.gpu
+            if device.gpu != self._model:
+                self._leave_out(device)
+                return False
+        if difference := self._former.difference(device):
+            raise ResumeError(f"the run was measured with other versions\n  {difference}\n{ANYWAY}")
+        return True
+
+    def _leave_out(self, device: DeviceInfo) -> None:
+        if device.gpu not in self._told:
             self._told.add(device.gpu)
-            self._board.note(f"this sweep measures {self._model}; {device.gpu} is left out: name it by cluster.gpu=")
-        return device.gpu == self._model
+            self._board.note(
+                f"this sweep measures {self._model}; {device.gpu} is left out: cluster.gpu=all measures every model"
+            )
 
 
 class Ledger:
     """Writes what happened to each Bundle, and counts it."""
 
-    def __init__(self, store: RunStore, spec: WorkerSpec) -> None:
+    def __init__(self, store: RunStore, spec: WorkerSpec, max_failure_share: float = 1.0) -> None:
         self._store = store
         self._spec = spec
+        self._max_failure_share = max_failure_share
+        self._gemms = 0
         self.bundles = 0
         self.failures: list[GemmFailure] = []
         self.skipped: list[GemmFailure] = []
@@ -150,12 +183,14 @@ class Ledger:
     def measured(self, assignment: Assignment, result: Result) -> None:
         """Write the Shard of a result."""
         self._store.write_shard(pa.ipc.open_stream(result.shard).read_all())
-        self._count(assignment, result.failed)
+        if not assignment.is_canary:
+            self._count(assignment, result.failed)
 
     def given_up(self, assignment: Assignment, device: DeviceInfo, failure: Failure) -> None:
         """Write a Shard that holds facts only: why nothing was measured."""
+        known = {facts.gemm_id: facts for facts in assignment.care.lost}
         facts = tuple(
-            GemmFacts(gemm_id=gemm.gemm_id, status=failure.status, message=failure.message)
+            known.get(gemm.gemm_id, GemmFacts(gemm_id=gemm.gemm_id, status=failure.status, message=failure.message))
             for gemm in assignment.bundle.gemms
         )
         nothing = Measurement(
@@ -171,11 +206,25 @@ class Ledger:
             resolved=False,
             stop_reason="nothing",
         )
-        self._store.write_shard(shard(self._spec, assignment.bundle, nothing, assignment.attempt))
+        self._store.write_shard(shard(self._spec, assignment, nothing))
         self._count(assignment, facts)
+
+    def storm(self) -> str:
+        """Say so when more GEMMs have failed than ``run.max_failure_share`` allows."""
+        failed = len(self.failures)
+        if self.bundles < STORM_BUNDLES or failed <= self._max_failure_share * self._gemms:
+            return ""
+        counts = Counter(failure.facts.status for failure in self.failures)
+        kinds = ", ".join(f"{count} {status}" for status, count in counts.most_common())
+        example = self.failures[-1].facts
+        return (
+            f"stopped: {failed} of {self._gemms} GEMMs failed ({kinds}), more than "
+            f"run.max_failure_share={self._max_failure_share:g}; the last one: {example.gemm_id}: {example.message}"
+        )
 
     def _count(self, assignment: Assignment, failed: Sequence[GemmFacts]) -> None:
         self.bundles += 1
+        self._gemms += len(assignment.bundle.gemms)
         for facts in failed:
             kept = self.skipped if facts.status == "skipped" else self.failures
             kept.append(GemmFailure(bundle_id=assignment.bundle_id, facts=facts))
@@ -204,7 +253,7 @@ class RayEngine:
     def submit(self, assignment: Assignment) -> None:
         """Queue the call on the assignment's actor."""
         measure = self._actors[assignment.worker].measure.options(num_returns="streaming")
-        self._streams[measure.remote(assignment.bundle, assignment.attempt)] = assignment.worker
+        self._streams[measure.remote(assignment)] = assignment.worker
 
     def interrupt(self, worker: str) -> None:
         """Call the actor's method that runs beside the one that measures."""
@@ -280,6 +329,12 @@ def _places(gpu: str) -> Callable[[], Mapping[str, int]]:
         return lambda: {here: 1}
     cluster.require(gpu, cluster.nodes())
     return lambda: {node.node_id: node.gpus for node in cluster.usable(gpu, cluster.nodes())}
+
+
+def _canaries(config: Config, bundles: Sequence[Bundle], former: Former) -> Canaries:
+    dtype = bundles[0].gemms[0].dtype if bundles else config.space.dtype[0]
+    every = 0 if config.cluster.gpu == "cpu" or config.timing.protocol == "seed" else config.cluster.canary_every
+    return Canaries(lambda: canary_bundle(dtype), every, former.readings, former.canaries)
 
 
 def _resources(kind: str) -> dict[str, Any]:

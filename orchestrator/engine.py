@@ -15,10 +15,14 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """One Bundle as measured: its Shard, and the Gemms that were not measured."""
+    """One Bundle as measured: its Shard, and the Gemms that were not measured.
+
+    canary_s: of a canary, its reading (orchestrator.canary); None where it failed.
+    """
 
     shard: bytes  # an Arrow IPC stream of SHARD_SCHEMA
     failed: tuple[GemmFacts, ...]
+    canary_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

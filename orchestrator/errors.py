@@ -23,6 +23,10 @@ class StoreError(OrchestratorError):
     """A run directory that cannot be read or written."""
 
 
+class ResumeError(OrchestratorError):
+    """A run that must not be continued as asked: the text lists what differs."""
+
+
 class SpaceError(OrchestratorError):
     """A search space in which nothing is left to measure."""
 

@@ -15,6 +15,7 @@ Time GEMM shapes on every GPU of a Ray cluster and rank model dimensions by what
   {PROGRAM} conf=h100                        sweep and rank on the cluster's H100s
   {PROGRAM} plan conf=h100 space.tp=8        what that would measure and cost
   {PROGRAM} rank latest                      the last run's ranking again
+  {PROGRAM} resume=latest                    go on with a run that was broken off
 """
 
 CONF = "conf=NAME is a ready-made sweep, or the path of your own YAML file; default: auto"

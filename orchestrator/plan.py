@@ -85,7 +85,7 @@ def plan(config: Config, expansion: Expansion) -> Plan:
 def reference(config: Config) -> GpuSpec | None:
     """The catalogue entry to estimate for; None for the CPU."""
     gpu = config.cluster.gpu
-    if gpu in ("any", "auto"):
+    if gpu in ("all", "any", "auto"):
         key = config.cluster.reference_gpu
         return None if key is None else load().get(key) or family_or_key(key)[0]
     if gpu == "cpu":

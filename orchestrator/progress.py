@@ -63,6 +63,24 @@ class Board:
         self._started = clock()
         self._view = view
         self._clock = clock
+        self._lanes = 0
+
+    def expect(self, bundles: Iterable[Bundle]) -> None:
+        """Note the work of a GPU model, or of a device: the first one's is what there was thought to be."""
+        work = list(bundles)
+        if not self._lanes:
+            self.families = self.gemms = self.flops = 0
+        self._lanes += 1
+        self.families += sum(len(bundle.families) for bundle in work)
+        self.gemms += sum(len(bundle.gemms) for bundle in work)
+        self.flops += sum(bundle.flops for bundle in work)
+
+    def reopened(self, bundles: Iterable[Bundle]) -> None:
+        """Note Bundles that ended and are to be measured again."""
+        for bundle in bundles:
+            self.families_done -= len(bundle.families)
+            self.gemms_done -= len(bundle.gemms)
+            self.flops_done -= bundle.flops
 
     def opened(self, worker: str, device: DeviceInfo) -> None:
         """Note a worker that is ready."""
@@ -93,12 +111,13 @@ class Board:
         line = self.workers[worker]
         line.state, line.rounds = progress.state, progress.rounds
 
-    def ended(self, bundle: Bundle, *, failed: int, worker: str) -> None:
-        """Note the end of a Bundle, of whose Gemms ``failed`` were not measured."""
-        self.families_done += len(bundle.families)
-        self.gemms_done += len(bundle.gemms)
-        self.gemms_failed += failed
-        self.flops_done += bundle.flops
+    def ended(self, bundle: Bundle, *, failed: int, worker: str, counts: bool = True) -> None:
+        """Note the end of a Bundle, of whose Gemms ``failed`` were not measured; a canary does not count."""
+        if counts:
+            self.families_done += len(bundle.families)
+            self.gemms_done += len(bundle.gemms)
+            self.gemms_failed += failed
+            self.flops_done += bundle.flops
         line = self.workers.get(worker)
         if line is not None and line.bundle is not None and line.bundle.bundle_id == bundle.bundle_id:
             self._busy_s += self._taken(line)

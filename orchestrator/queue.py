@@ -1,20 +1,33 @@
 """Who measures what next: bundles, attempts and their ends. Pure logic, without Ray and without a clock."""
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
+from tasks.care import Care
 from tasks.family import Bundle
+from tasks.gemm import Gemm
+from tasks.records import GemmFacts
+
+MAX_LOST = 8
+"""After so many Gemms of one Bundle that took their worker down, the rest of the Bundle is given up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """One attempt (1, 2, …) at one Bundle, handed to one worker."""
+    """One attempt at one Bundle, handed to one worker.
+
+    attempt: 1, 2, … over all drivers that worked on the run: it names the Shard. canary: how many canaries the device
+    has done, None where there are none.
+    """
 
     bundle: Bundle
     attempt: int
     worker: str
     device: str
+    care: Care = field(default_factory=Care)
+    canary: int | None = None
+    is_canary: bool = False
 
     @property
     def bundle_id(self) -> str:
@@ -22,23 +35,43 @@ class Assignment:
         return self.bundle.bundle_id
 
 
+@dataclass(kw_only=True, slots=True)
+class _Case:
+    """What has become of a Bundle so far. tries: attempts by this queue; attempt: the last one's number."""
+
+    bundle: Bundle
+    attempt: int
+    tries: int = 0
+    care: Care = field(default_factory=Care)
+    lost_on: set[str] = field(default_factory=set)
+    never_on: set[str] = field(default_factory=set)
+
+
 class BundleQueue:
     """Hands every Bundle out until it has ended, heaviest (most FLOPs) first; each ends exactly once.
 
     A Bundle ends by ``finish``. A lost attempt (``lose``) puts it back until ``attempts`` are used up; a second attempt
-    goes to another device as long as one is alive. Bundles with one id are one Bundle.
+    goes to another device as long as one is alive, and runs the Gemms one by one. A Gemm that takes its worker down
+    then is given up, and the Bundle goes on without it. ``reopen`` puts back one that ended by a device that turned out
+    to be bad. Bundles with one id are one Bundle.
     """
 
-    def __init__(self, bundles: Iterable[Bundle], *, attempts: int = 2) -> None:
+    def __init__(
+        self, bundles: Iterable[Bundle], *, attempts: int = 2, earlier: Mapping[str, int] | None = None
+    ) -> None:
+        """Take ``bundles``; ``earlier``: by their ids, how many attempts there were before this queue."""
         if attempts < 1:
             raise ValueError(f"`attempts >= 1` must hold, but got {attempts}")
+        before = earlier or {}
         distinct = {bundle.bundle_id: bundle for bundle in bundles}
         self._attempts = attempts
-        self._fresh = deque(sorted(distinct.values(), key=lambda bundle: -bundle.flops))
-        self._again: list[Assignment] = []
-        self._running: dict[str, Assignment] = {}
-        self._lost_on: dict[str, set[str]] = {}
-        self._ended: set[str] = set()
+        self._fresh = deque(
+            _Case(bundle=bundle, attempt=before.get(bundle.bundle_id, 0))
+            for bundle in sorted(distinct.values(), key=lambda bundle: -bundle.flops)
+        )
+        self._again: list[_Case] = []
+        self._running: dict[str, tuple[Assignment, _Case]] = {}
+        self._ended: dict[str, _Case] = {}
         self.total = len(distinct)
 
     @property
@@ -56,49 +89,92 @@ class BundleQueue:
         """Bundles that have not ended."""
         return self.total - len(self._ended)
 
-    def take(self, worker: str, device: str, alive: frozenset[str]) -> Assignment | None:
+    def take(
+        self,
+        worker: str,
+        device: str,
+        alive: frozenset[str],
+        *,
+        limit: Gemm | None = None,
+        canary: int | None = None,
+    ) -> Assignment | None:
         """Give ``worker`` its next attempt, or None where there is nothing for it now.
 
         alive: the devices that could take an attempt. One that already lost a Bundle gets it again only when
-        every device alive has lost it too.
+        every device alive has lost it too. limit, canary: see Care and Assignment.
         """
         if worker in self._running:
-            raise ValueError(f"{worker} already has {self._running[worker].bundle_id}")
-        bundle, attempt = self._next(device, alive)
-        if bundle is None:
+            raise ValueError(f"{worker} already has {self._running[worker][0].bundle_id}")
+        case = self._next(device, alive)
+        if case is None:
             return None
-        assignment = Assignment(bundle=bundle, attempt=attempt, worker=worker, device=device)
-        self._running[worker] = assignment
+        case.attempt += 1
+        case.tries += 1
+        care = replace(case.care, last=case.tries >= self._attempts, limit=limit)
+        assignment = Assignment(
+            bundle=case.bundle, attempt=case.attempt, worker=worker, device=device, care=care, canary=canary
+        )
+        self._running[worker] = assignment, case
         return assignment
 
     def finish(self, worker: str) -> Assignment | None:
         """End what ``worker`` has; None where it has nothing (its attempt was given up before)."""
-        assignment = self._running.pop(worker, None)
-        if assignment is not None:
-            self._ended.add(assignment.bundle_id)
-            self._lost_on.pop(assignment.bundle_id, None)
+        if worker not in self._running:
+            return None
+        assignment, case = self._running.pop(worker)
+        self._ended[assignment.bundle_id] = case
         return assignment
 
-    def lose(self, worker: str) -> Assignment | None:
-        """Put back what ``worker`` has, and return None; or end it and return it where its attempts are used up."""
-        assignment = self._running.get(worker)
-        if assignment is None:
+    def lose(
+        self, worker: str, status: str = "worker_died", message: str = "", guilty: str | None = None
+    ) -> Assignment | None:
+        """Put back what ``worker`` has, and return None; or end it and return it where its attempts are used up.
+
+        guilty: the id of the Gemm that ran alone when the worker was lost; it is given up.
+        """
+        if worker not in self._running:
             return None
-        if assignment.attempt >= self._attempts:
-            return self.finish(worker)
+        assignment, case = self._running[worker]
+        if guilty is not None:
+            facts = GemmFacts(gemm_id=guilty, status=status, message=message)
+            case.care = replace(case.care, lost=(*case.care.lost, facts))
+            spent = len(case.care.lost) > MAX_LOST or not case.care.wanted(case.bundle.gemms)
+        else:
+            spent = case.tries >= self._attempts
+        if spent:
+            self.finish(worker)
+            return replace(assignment, care=case.care)
         del self._running[worker]
-        self._lost_on.setdefault(assignment.bundle_id, set()).add(assignment.device)
-        self._again.append(assignment)
+        case.care = replace(case.care, one_by_one=case.care.one_by_one or status != "oom")
+        case.lost_on.add(assignment.device)
+        self._again.append(case)
         return None
+
+    def reopen(self, bundle_ids: Iterable[str], device: str) -> list[Bundle]:
+        """Put ended Bundles back, never again for ``device``; return those that had ended."""
+        cases = [self._ended.pop(bundle_id) for bundle_id in bundle_ids if bundle_id in self._ended]
+        for case in cases:
+            case.tries = 0
+            case.never_on.add(device)
+        self._again.extend(cases)
+        return [case.bundle for case in cases]
+
+    def drop(self, alive: frozenset[str]) -> list[Bundle]:
+        """End the reopened Bundles that none of the devices ``alive`` may take; return them."""
+        hopeless = [case for case in self._again if alive and alive <= case.never_on]
+        for case in hopeless:
+            self._again.remove(case)
+            self._ended[case.bundle.bundle_id] = case
+        return [case.bundle for case in hopeless]
 
     def assigned(self, worker: str) -> Assignment | None:
         """What ``worker`` has now."""
-        return self._running.get(worker)
+        found = self._running.get(worker)
+        return None if found is None else found[0]
 
-    def _next(self, device: str, alive: frozenset[str]) -> tuple[Bundle | None, int]:
-        for index, lost in enumerate(self._again):
-            lost_on = self._lost_on[lost.bundle_id]
-            if device not in lost_on or alive <= lost_on:
+    def _next(self, device: str, alive: frozenset[str]) -> _Case | None:
+        for index, case in enumerate(self._again):
+            if device not in case.never_on and (device not in case.lost_on or alive - case.never_on <= case.lost_on):
                 del self._again[index]
-                return lost.bundle, lost.attempt + 1
-        return (self._fresh.popleft(), 1) if self._fresh else (None, 0)
+                return case
+        return self._fresh.popleft() if self._fresh else None

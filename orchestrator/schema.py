@@ -14,6 +14,9 @@ from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Numb
 from tasks.gemm import ELEMENT_BYTES
 from tasks.settings import L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
 
+PLACEMENTS = ("split", "replicate")
+"""Each Bundle once per GPU model; or on every device."""
+
 RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 """What may name a run: it is a directory's name on every system."""
 
@@ -27,7 +30,7 @@ def _role_names() -> Iterable[str]:
 def _gpu_names() -> Iterable[str]:
     from orchestrator.catalogue import names
 
-    return ("any", "auto", "cpu", *names())
+    return ("all", "any", "auto", "cpu", *names())
 
 
 def _catalogue_names() -> Iterable[str]:
@@ -86,7 +89,8 @@ class Cluster:
     gpu: str = field(
         default="auto",
         metadata=_meta(
-            "GPU model to measure on; any, cpu, or auto (any GPU, else fallback)", Choice(what="GPU", names=_gpu_names)
+            "GPU model to measure on; all, any (one model), cpu, or auto (any, else fallback)",
+            Choice(what="GPU", names=_gpu_names),
         ),
     )
     address: str | None = field(
@@ -95,6 +99,17 @@ class Cluster:
     )
     start_timeout_s: float = field(
         default=60.0, metadata=_meta("seconds to wait for Ray and its workers", Number(above=0, high=86400))
+    )
+    placement: str = field(
+        default="split",
+        metadata=_meta(
+            "measure each family once per GPU model, or on every device",
+            Choice(what="placement", names=_constant(PLACEMENTS)),
+        ),
+    )
+    canary_every: int = field(
+        default=20,
+        metadata=_meta("families between two canaries of a device; 0: no canaries", Integer(low=0)),
     )
     max_gpus: int | None = field(
         default=None, metadata=_meta("use at most this many GPUs; null: all", Integer(optional=True))
@@ -108,7 +123,7 @@ class Cluster:
     reference_gpu: str | None = field(
         default=None,
         metadata=_meta(
-            "GPU that plan estimates for when gpu is any or auto",
+            "GPU that plan estimates for when gpu is all, any or auto",
             Choice(optional=True, what="GPU", names=_catalogue_names),
         ),
     )
@@ -124,6 +139,14 @@ class Run:
         metadata=_meta(
             "name of the run; null: the sweep's name and the time", Text(optional=True, validate=_directory_name)
         ),
+    )
+    max_failure_share: float = field(
+        default=0.3,
+        metadata=_meta("share of failed GEMMs above which, after 10 families, it stops", Number(low=0, high=1)),
+    )
+    least_deadline_s: float = field(
+        default=60.0,
+        metadata=_meta("least seconds after which a family counts as hanging", Number(above=0, high=86400)),
     )
 
 

@@ -3,7 +3,8 @@
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
 from orchestrator import shard
 from orchestrator.atomic import sweep_temporaries, write_atomic
@@ -115,6 +117,7 @@ SHARD_SCHEMA = pa.schema(
         ("stop_reason", pa.string()),
         ("redone", pa.int32()),
         ("first_round", pa.int32()),  # samples of earlier rounds were throttled: kept, and not ranked
+        ("canary", pa.int32()),  # canaries that the device had measured before; null: the sweep had none
         ("notes", pa.list_(pa.string())),
         ("code_version", pa.string()),
         ("plan_hash", pa.string()),
@@ -186,10 +189,28 @@ RANKING_SCHEMA = pa.schema(
 
 
 def shard_table(
-    bundle: Bundle, measurement: Measurement, timing: Timing, *, attempt: int, code_version: str, plan_hash: str
+    bundle: Bundle,
+    measurement: Measurement,
+    timing: Timing,
+    *,
+    attempt: int,
+    code_version: str,
+    plan_hash: str,
+    canary: int | None = None,
 ) -> pa.Table:
-    """Build the Shard of one Measurement (SHARD_SCHEMA): its facts, then its samples."""
-    rows = shard.fact_rows(bundle, measurement, timing, attempt=attempt, code_version=code_version, plan_hash=plan_hash)
+    """Build the Shard of one Measurement (SHARD_SCHEMA): its facts, then its samples.
+
+    canary: how many canaries the device had measured before; None in a sweep without.
+    """
+    rows = shard.fact_rows(
+        bundle,
+        measurement,
+        timing,
+        attempt=attempt,
+        code_version=code_version,
+        plan_hash=plan_hash,
+        canary=canary,
+    )
     facts = pa.Table.from_pylist(rows, schema=SHARD_SCHEMA)
     columns, count = shard.sample_columns(measurement, attempt=attempt), len(measurement.samples)
     arrays = [
@@ -289,6 +310,38 @@ class RunStore:
     def shard_paths(self) -> tuple[Path, ...]:
         """All Shards, in a fixed order."""
         return tuple(sorted(self.path.glob("shards/gpu=*/device=*/[!.]*.parquet")))
+
+    def attempts(self) -> list[tuple[str, str, int]]:
+        """Return (device, Bundle id, attempt) of every Shard by its file's name, also of corrupt ones."""
+        parts = [(path.parent.name, path.name.rsplit(".", 2)) for path in self.shard_paths()]
+        return [
+            (device.removeprefix("device="), name[0], int(name[1]))
+            for device, name in parts
+            if len(name) == 3 and name[1].isdecimal()
+        ]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the one driver of this run while this is open.
+
+        Raises:
+            StoreError: another driver works on it.
+        """
+        lock = FileLock(self.path / ".lock", blocking=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            manifest = self.manifest()
+            who = f"process {manifest.get('pid', '?')} on {manifest.get('host', '?')}"
+            raise StoreError(
+                f"run {self.path} is being worked on by another driver ({who}): wait until it ends"
+            ) from None
+        except OSError as error:
+            raise StoreError(f"cannot lock the run {self.path}: {error.strerror or error}") from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def write_shard(self, table: pa.Table) -> Path:
         """Write one Shard whole, facts and samples as two row groups; return its path.

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from orchestrator import canary
 from orchestrator.engine import Failure, Placed, Result
-from tasks.family import Bundle
+from orchestrator.queue import Assignment
 from tasks.records import DeviceInfo, Measurement, Progress
 from tasks.settings import Timing
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PROGRESS_EVERY_S = 0.5
+TOLD_S = 10.0
+SENT_S = 0.02
+"""What a report takes, at most, from the process to the driver's host once Ray has it."""
 MESSAGE_LENGTH = 500
 DETAIL_LENGTH = 8000
 
@@ -28,7 +32,7 @@ class WorkerSpec:
     """What a worker needs to know; the same for all workers of a sweep.
 
     open_device, measure: ``module:name`` of ``open_device(kind)`` and ``measure(device, bundle, timing, on_progress,
-    stop)``, resolved in the worker, so that the driver need not import torch.
+    stop, care)``, resolved in the worker, so that the driver need not import torch.
     """
 
     kind: str  # cuda (also for ROCm) or cpu
@@ -61,18 +65,22 @@ class Worker:
             # The boundary of the process: whatever went wrong goes to the driver as plain text.
             yield failure(error)
 
-    def measure(self, bundle: Bundle, attempt: int) -> Iterator[Progress | Result | Failure]:
-        """Measure a Bundle; report Progress now and then, and last a Result or a Failure."""
-        updates: SimpleQueue[Progress | None] = SimpleQueue()
-        measuring = self._thread.submit(self._measure, bundle, rate_limited(updates.put, PROGRESS_EVERY_S))
-        measuring.add_done_callback(lambda _: updates.put(None))
+    def measure(self, assignment: Assignment) -> Iterator[Progress | Result | Failure]:
+        """Measure a Bundle; report Progress now and then, and last a Result or a Failure.
+
+        Where Gemms run one by one, a Gemm begins only after its name is on its way to the driver.
+        """
+        reports = Reports()
+        measuring = self._thread.submit(self._measure, assignment, reports.put)
+        measuring.add_done_callback(lambda _: reports.end())
         # Loaded while the first Bundle is prepared, so that its Shard does not wait for it.
         pkgutil.resolve_name("orchestrator.store:shard_table")
         # Not `yield from`: Ray's streaming drives a generator by send(), which an iterator has not.
-        while (update := updates.get()) is not None:
-            yield update
+        while (report := reports.get()) is not None:
+            yield report
+            reports.passed_on(report)
         try:
-            yield self._result(bundle, measuring.result(), attempt)
+            yield self._result(assignment, measuring.result())
         except Exception as error:
             # The boundary of the process, as above.
             yield failure(error)
@@ -86,20 +94,40 @@ class Worker:
         open_device, _ = pkgutil.resolve_name(self._spec.open_device), pkgutil.resolve_name(self._spec.measure)
         return open_device(self._spec.kind)
 
-    def _measure(self, bundle: Bundle, on_progress: Callable[[Progress], None]) -> Measurement:
+    def _measure(self, assignment: Assignment, on_progress: Callable[[Progress], None]) -> Measurement:
         measure: Callable[..., Measurement] = pkgutil.resolve_name(self._spec.measure)
-        return measure(self._device.result(), bundle, self._spec.timing, on_progress, self._stopping.is_set)
+        timing = timing_of(self._spec, assignment)
+        care, stop = assignment.care, self._stopping.is_set
+        return measure(self._device.result(), assignment.bundle, timing, on_progress, stop, care)
 
-    def _result(self, bundle: Bundle, measurement: Measurement, attempt: int) -> Result:
+    def _result(self, assignment: Assignment, measurement: Measurement) -> Result:
         failed = tuple(facts for facts in measurement.facts if facts.status != "ok")
-        return Result(shard=encode(shard(self._spec, bundle, measurement, attempt)), failed=failed)
+        reading = canary_reading(assignment, measurement) if assignment.is_canary else None
+        return Result(shard=encode(shard(self._spec, assignment, measurement)), failed=failed, canary_s=reading)
 
 
-def shard(spec: WorkerSpec, bundle: Bundle, measurement: Measurement, attempt: int) -> "pa.Table":
+def canary_reading(assignment: Assignment, measurement: Measurement) -> float | None:
+    """What a canary showed; None where one of its Gemms was not measured."""
+    samples = ((sample.gemm_id, sample.seconds) for sample in measurement.samples)
+    return canary.canary_seconds(samples, [gemm.gemm_id for gemm in assignment.bundle.gemms])
+
+
+def timing_of(spec: WorkerSpec, assignment: Assignment) -> Timing:
+    """The settings by which an assignment is measured: a canary has its own."""
+    return canary.canary_timing(spec.timing) if assignment.is_canary else spec.timing
+
+
+def shard(spec: WorkerSpec, assignment: Assignment, measurement: Measurement) -> "pa.Table":
     """Build the Shard of one measurement."""
     shard_table: Callable[..., pa.Table] = pkgutil.resolve_name("orchestrator.store:shard_table")
     return shard_table(
-        bundle, measurement, spec.timing, attempt=attempt, code_version=spec.code_version, plan_hash=spec.plan_hash
+        assignment.bundle,
+        measurement,
+        timing_of(spec, assignment),
+        attempt=assignment.attempt,
+        code_version=spec.code_version,
+        plan_hash=spec.plan_hash,
+        canary=assignment.canary,
     )
 
 
@@ -112,6 +140,45 @@ def encode(table: "pa.Table") -> bytes:
         stream.write_table(table)
     encoded: bytes = sink.getvalue().to_pybytes()
     return encoded
+
+
+class Reports:
+    """What the measuring thread says, for another one that passes it on to the driver.
+
+    The measuring thread goes on at once, except after a report that names the Gemm which runs alone now, or says that
+    none does any more: should the process die next, the driver must know.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Progress | None] = SimpleQueue()
+        self._limited = rate_limited(self._queue.put, PROGRESS_EVERY_S)
+        self._trying: str | None = None
+        self._awaited: Progress | None = None
+        self._sent = threading.Event()
+
+    def put(self, progress: Progress) -> None:
+        """Hand a report over."""
+        if progress.trying == self._trying:
+            self._limited(progress)
+            return
+        self._trying, self._awaited = progress.trying, progress
+        self._sent.clear()
+        self._queue.put(progress)
+        self._sent.wait(TOLD_S)
+
+    def end(self) -> None:
+        """Say that nothing more will come."""
+        self._queue.put(None)
+
+    def get(self) -> Progress | None:
+        """Wait for the next report; None at the end."""
+        return self._queue.get()
+
+    def passed_on(self, report: Progress) -> None:
+        """Note that Ray has a report."""
+        if report is self._awaited:
+            time.sleep(SENT_S)
+            self._sent.set()
 
 
 def rate_limited(

@@ -2,13 +2,14 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import torch
 
 from tasks import bmm
 from tasks.calls import MAX_CALLS
+from tasks.care import Care, OnTrying
 from tasks.gemm import Gemm
 from tasks.pool import (
     L2_REUSE,
@@ -25,6 +26,7 @@ from tasks.settings import Timing
 from tasks.telemetry import Window
 
 GIB = 2**30
+NO_CARE = Care()
 
 
 class GemmFailure(Exception):
@@ -114,50 +116,83 @@ class Device(ABC):
         self._pools.clear()
 
     def prepare(
-        self, gemms: Sequence[Gemm], timing: Timing, tick: Callable[[int], None] = lambda done: None
+        self,
+        gemms: Sequence[Gemm],
+        timing: Timing,
+        tick: Callable[[int], None] = lambda done: None,
+        care: Care = NO_CARE,
+        trying: OnTrying = lambda gemm: None,
     ) -> tuple[dict[Gemm, Visit], list[GemmFacts]]:
         """Run and check each Gemm once and make its visit ready; ``tick`` hears how many are done.
 
         Returns the visits and the facts of those that failed (oom, wrong_result, unsupported, skipped).
+
+        Raises:
+            torch.OutOfMemoryError: memory does not suffice, and ``care`` says that this attempt is not the last.
         """
         failures: list[GemmFacts] = []
-        fits = [gemm for gemm in gemms if not self._refused(gemm, failures)]
-        if not fits:
-            return {}, failures
-        torch.set_float32_matmul_precision("high" if fits[0].dtype == "tf32" else "highest")
-        for _ in range(2):
-            try:
-                visits, failed = self._prepared(fits, timing, tick)
-                return visits, failures + failed
-            except torch.OutOfMemoryError as error:
-                message = str(error)
-            # Here, for inside `except` the traceback still holds what was allocated. Pools of earlier Bundles may have
-            # been in the way: the second try is without them.
-            self.close()
-        return {}, failures + [GemmFacts(gemm_id=gemm.gemm_id, status="oom", message=message) for gemm in fits]
+        fits = [gemm for gemm in gemms if not self._refused(gemm, care, failures)]
+        while fits:
+            torch.set_float32_matmul_precision("high" if fits[0].dtype == "tf32" else "highest")
+            for _ in range(2):
+                try:
+                    visits, failed = self._prepared(fits, timing, tick, care, trying)
+                    return visits, failures + failed
+                except torch.OutOfMemoryError as error:
+                    message = str(error)
+                # Here, for inside `except` the traceback still holds what was allocated. Pools of earlier Bundles may
+                # have been in the way: the second try is without them.
+                self.close()
+            if not care.last:
+                raise torch.OutOfMemoryError(message)
+            largest = max(fits, key=lambda gemm: gemm.bytes)
+            fits.remove(largest)
+            failures.append(GemmFacts(gemm_id=largest.gemm_id, status="oom", message=message))
+        return {}, failures
 
     def _prepared(
-        self, gemms: Sequence[Gemm], timing: Timing, tick: Callable[[int], None]
+        self,
+        gemms: Sequence[Gemm],
+        timing: Timing,
+        tick: Callable[[int], None],
+        care: Care,
+        trying: OnTrying,
     ) -> tuple[dict[Gemm, Visit], list[GemmFacts]]:
         size = ring_elements(gemms, self.cache_bytes)
         ring = Ring(self._pool("ring", gemms[0].dtype, *size), hot=timing.l2 == "hot")
-        trials = [(gemm, self._trial(gemm, ring)) for gemm in gemms]
+        trials = ((gemm, self._trial(gemm, ring)) for gemm in self._announced(gemms, care, trying))
         failures: list[GemmFacts] = []
         seconds: dict[Gemm, float] = {}
-        for done, (gemm, outcome) in enumerate(trials):
+        for done, (gemm, outcome) in enumerate(trials if care.one_by_one else list(trials)):
             try:
                 seconds[gemm] = outcome()
             except GemmFailure as failure:
+                if failure.status == "oom" and not care.last:
+                    raise torch.OutOfMemoryError(failure.message) from failure
                 failures.append(GemmFacts(gemm_id=gemm.gemm_id, status=failure.status, message=failure.message))
             tick(done + 1)
-        return self._visits(seconds, ring, timing) if seconds else {}, failures
+        visits = self._visits(seconds, ring, timing) if seconds else {}
+        if care.one_by_one:
+            for gemm in self._announced(visits, care, trying):
+                visits[gemm].enqueue().seconds()
+        return visits, failures
 
-    def _refused(self, gemm: Gemm, failures: list[GemmFacts]) -> bool:
+    def _announced(self, gemms: Iterable[Gemm], care: Care, trying: OnTrying) -> Iterator[Gemm]:
+        """Pass the Gemms on; where they run one by one, name each first and wait for it before the next."""
+        for gemm in gemms:
+            if care.one_by_one:
+                trying(gemm)
+            yield gemm
+            if care.one_by_one:
+                self.synchronize()
+
+    def _refused(self, gemm: Gemm, care: Care, failures: list[GemmFacts]) -> bool:
         reason = self.unsupported(gemm.dtype)
         status = "unsupported"
         if reason is None:
             inputs, outputs = ring_elements([gemm], self.cache_bytes)
-            status, reason = "skipped", self.too_large((inputs + outputs) * gemm.element_bytes)
+            needed = (inputs + outputs) * gemm.element_bytes
+            status, reason = "skipped", care.too_large(gemm) or self.too_large(needed)
         if reason is not None:
             failures.append(GemmFacts(gemm_id=gemm.gemm_id, status=status, message=reason))
         return reason is not None

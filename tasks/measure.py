@@ -5,7 +5,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tasks import seed_protocol
-from tasks.device import Device, Pending, Visit
+from tasks.care import Care
+from tasks.device import NO_CARE, Device, Pending, Visit
 from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.records import GemmFacts, Measurement, Progress, Sample, Telemetry
@@ -26,26 +27,32 @@ def measure_bundle(
     timing: Timing,
     on_progress: OnProgress | None = None,
     stop: Stop = lambda: False,
+    care: Care = NO_CARE,
 ) -> Measurement:
     """Measure every Gemm of ``bundle`` by ``timing.protocol``; once ``stop`` is true, end after the rounds in flight.
 
     A Gemm that cannot be measured is in the facts with its status; the others are measured all the same. Raises what
-    torch raises when the device itself is lost.
+    torch raises when the device itself is lost, or where ``care`` says that memory is to be tried again.
     """
     report = on_progress or (lambda progress: None)
     with device.session():
         if timing.protocol == "seed":
-            return seed_protocol.measure(device, bundle, report, stop)
-        return _interleaved(device, bundle, timing, report, stop)
+            return seed_protocol.measure(device, bundle, report, stop, care)
+        return _interleaved(device, bundle, timing, report, stop, care)
 
 
-def _interleaved(device: Device, bundle: Bundle, timing: Timing, report: OnProgress, stop: Stop) -> Measurement:
+def _interleaved(
+    device: Device, bundle: Bundle, timing: Timing, report: OnProgress, stop: Stop, care: Care
+) -> Measurement:
     started, begin = datetime.now(UTC).isoformat(), device.clock()
-    visits, failures = device.prepare(
-        bundle.gemms,
+    visits, failed = device.prepare(
+        care.wanted(bundle.gemms),
         timing,
         lambda done: report(Progress(bundle_id=bundle.bundle_id, state="prepare", gemms=done)),
+        care,
+        lambda gemm: report(Progress(bundle_id=bundle.bundle_id, state="try", trying=gemm.gemm_id)),
     )
+    failures = [*care.lost, *failed]
     prepared = device.clock() - begin
     if visits and not device.soaked and timing.power == "sustained":
         report(Progress(bundle_id=bundle.bundle_id, state="soak"))

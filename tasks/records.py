@@ -89,9 +89,10 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """Where a device stands with its Bundle. state: soak, prepare, measure or cool."""
+    """Where a device stands with its Bundle. state: try, prepare, soak, measure or cool."""
 
     bundle_id: str
     state: str
     rounds: int = 0
     gemms: int = 0
+    trying: str | None = None  # the Gemm that runs for the first time now, where it is one by one

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 import torch
 
-from tasks.device import Device
+from tasks.care import Care
+from tasks.device import NO_CARE, Device
 from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.records import GemmFacts, Measurement, Progress, Sample
@@ -53,20 +54,28 @@ def in_order(bundle: Bundle) -> tuple[Gemm, ...]:
 
 
 def measure(
-    device: Device, bundle: Bundle, report: Callable[[Progress], None], stop: Callable[[], bool] = lambda: False
+    device: Device,
+    bundle: Bundle,
+    report: Callable[[Progress], None],
+    stop: Callable[[], bool] = lambda: False,
+    care: Care = NO_CARE,
 ) -> Measurement:
     """Measure each Gemm of ``bundle`` once, one after another, until ``stop``: one Sample each, its mean."""
     started, begin = datetime.now(UTC).isoformat(), device.clock()
     samples: list[Sample] = []
-    facts: list[GemmFacts] = []
+    facts = list(care.lost)
     with device.window() as window:
-        for position, gemm in enumerate(in_order(bundle)):
-            if reason := "interrupted" if stop() else device.too_large(gemm.bytes):
+        for position, gemm in enumerate(care.wanted(in_order(bundle))):
+            if reason := "interrupted" if stop() else care.too_large(gemm) or device.too_large(gemm.bytes):
                 facts.append(GemmFacts(gemm_id=gemm.gemm_id, status="skipped", message=reason))
                 continue
+            if care.one_by_one:
+                report(Progress(bundle_id=bundle.bundle_id, state="try", trying=gemm.gemm_id))
             try:
                 seconds = mean_seconds(device.torch_device, gemm)
             except torch.OutOfMemoryError as error:
+                if not care.last:
+                    raise
                 facts.append(GemmFacts(gemm_id=gemm.gemm_id, status="oom", message=str(error)))
                 continue
             samples.append(

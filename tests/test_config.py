@@ -19,7 +19,7 @@ from orchestrator.expression import Where
 from orchestrator.schema import Config, _timing_metadata, schema_keys
 from tasks.settings import Timing
 
-SWEEPS = ["a100", "auto", "b200", "cpu", "h100", "h200", "l40s", "mi300x", "v100"]
+SWEEPS = ["a100", "auto", "b200", "cluster", "cpu", "h100", "h200", "l40s", "mi300x", "v100"]
 
 
 def problems(conf: str, *overrides: str) -> list[str]:
@@ -51,9 +51,9 @@ def test_the_schema_keys_are_frozen() -> None:
         *(f"timing.{name}" for name in ("protocol", "l2", "power", "min_rounds", "max_rounds", "max_seconds")),
         *(f"timing.{name}" for name in ("tie_pct", "race_pct", "confidence", "lead_calls", "visit_us")),
         *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "seed", "redo_throttled")),
-        *(f"cluster.{name}" for name in ("gpu", "address", "start_timeout_s", "max_gpus", "fallback", "reference_gpu")),
-        "run.dir",
-        "run.name",
+        *(f"cluster.{name}" for name in ("gpu", "address", "start_timeout_s", "placement", "canary_every", "max_gpus")),
+        *(f"cluster.{name}" for name in ("fallback", "reference_gpu")),
+        *(f"run.{name}" for name in ("dir", "name", "max_failure_share", "least_deadline_s")),
         "rank.top",
     ]
 
@@ -73,7 +73,7 @@ def test_timing_defaults_come_from_the_tasks() -> None:
     assert compose("a100").timing == Timing()
 
 
-@pytest.mark.parametrize("name", [name for name in SWEEPS if name not in ("auto", "cpu")])
+@pytest.mark.parametrize("name", [name for name in SWEEPS if name not in ("auto", "cluster", "cpu")])
 def test_a_gpu_sweep_measures_the_default_space_on_its_own_family(name: str) -> None:
     sweep = compose(name)
     assert sweep.conf_name == name

@@ -7,18 +7,21 @@ import signal
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.driver import OneModel, SweepResult, sweep
+from orchestrator.driver import Accepts, SweepResult, sweep
 from orchestrator.errors import ClusterError
 from orchestrator.progress import Board, LogView
-from orchestrator.schema import Cluster, Config, Space
+from orchestrator.resume import Former
+from orchestrator.schema import Cluster, Config, Run, Space
 from orchestrator.store import RunStore
 from tasks.family import Bundle
+from tasks.settings import Timing
 from tests import fakes
 from tests.fakes import bundle, device_info
 from tests.test_progress import Silent
@@ -58,7 +61,9 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(
     path: Path, work: list[Bundle], gpu: str = "any", *, opener: str = "open_device", **options: Any
 ) -> SweepResult:
-    config = Config(space=SPACE, cluster=Cluster(gpu=gpu, **{"start_timeout_s": 30.0, **options}))
+    cluster = Cluster(gpu=gpu, **{"start_timeout_s": 30.0, "canary_every": 0, **options})
+    timing = Timing(soak_min_s=0.0, soak_max_s=0.0, redo_throttled=0)
+    config = Config(space=SPACE, timing=timing, cluster=cluster, run=Run(least_deadline_s=2.0))
     return sweep(
         config,
         work,
@@ -208,13 +213,39 @@ def test_an_interrupt_keeps_what_is_measured_of_the_bundle_in_flight(ray_cluster
 
 def test_a_sweep_measures_one_model_and_says_which_it_leaves_out() -> None:
     view = Silent()
-    accepts = OneModel("any", Board([bundle(1)], view))
+    accepts = Accepts("any", Board([bundle(1)], view), Former())
     devices = [device_info(0), device_info(1, "NVIDIA H100 80GB HBM3"), device_info(2), device_info(3, "NVIDIA L4")]
     assert [accepts(device) for device in devices] == [True, False, True, False]
     assert accepts(devices[1]) is False
     assert view.notes == [
-        "this sweep measures NVIDIA H200; NVIDIA H100 80GB HBM3 is left out: name it by cluster.gpu=",
-        "this sweep measures NVIDIA H200; NVIDIA L4 is left out: name it by cluster.gpu=",
+        "this sweep measures NVIDIA H200; NVIDIA H100 80GB HBM3 is left out: cluster.gpu=all measures every model",
+        "this sweep measures NVIDIA H200; NVIDIA L4 is left out: cluster.gpu=all measures every model",
     ]
-    h100 = OneModel("h100", Board([bundle(1)], Silent()))
+    h100 = Accepts("h100", Board([bundle(1)], Silent()), Former())
     assert [h100(device) for device in devices] == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("h", "status", "message"),
+    [
+        (1013, "worker_died", "ActorDiedError"),
+        (1019, "illegal_access", "RuntimeError: CUDA error: device-side assert triggered"),
+        (1023, "timeout", "not done after 2 s"),
+        (1029, "oom", "too large"),
+    ],
+)
+def test_one_gemm_that_takes_its_worker_down_costs_nobody_else(
+    ray_cluster: Path, tmp_path: Path, h: int, status: str, message: str
+) -> None:
+    work = [bundle(h, (64, 128, 192)), *(bundle(other) for other in range(101, 105))]
+    result = run(tmp_path, work, max_gpus=2)
+    assert (result.bundles, result.unfinished, result.exit_code) == (5, 0, 1)
+    (failed,) = result.failures
+    assert failed.facts.gemm_id == f"mm-1x32x128x{h}-fp16-nn"
+    assert (failed.facts.status, failed.facts.message[: len(message)]) == (status, message)
+    samples = RunStore.open(tmp_path / "run").read_samples().table.to_pylist()
+    visits = Counter((row["gemm_id"], row["round"]) for row in samples)
+    assert set(visits.values()) == {1}
+    assert {row["status"] for row in facts(tmp_path) if row["gemm_id"] != failed.facts.gemm_id} == {"ok"}
+    assert len({row["gemm_id"] for row in samples}) == 2 + 8
+    assert gpus_are_free()

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.engine import Failure, Placed, Result
+from orchestrator.queue import Assignment
 from orchestrator.worker import DETAIL_LENGTH, MESSAGE_LENGTH, Worker, WorkerSpec, failure, rate_limited
+from tasks.care import Care
 from tasks.family import Bundle
 from tasks.records import GemmFacts, Measurement, Progress
 from tasks.settings import Timing
@@ -27,6 +29,7 @@ def measure_here(
     timing: Timing,
     on_progress: Callable[[Progress], None],
     stop: Callable[[], bool],
+    care: Care,
 ) -> Measurement:
     """Report every state, and check that the device is used by the thread that opened it."""
     assert device.thread == threading.get_ident() != threading.main_thread().ident
@@ -41,10 +44,14 @@ def worker(**changes: str) -> Worker:
     return Worker(WorkerSpec(kind="cuda", timing=Timing(), code_version="1", plan_hash="p", **references))
 
 
+def attempt(h: int, number: int = 1, care: Care | None = None) -> Assignment:
+    return Assignment(bundle=bundle(h), attempt=number, worker="w", device="d", care=care or Care())
+
+
 def test_reports_its_device_then_progress_and_a_shard() -> None:
     mine = worker()
     assert list(mine.open()) == [Placed(), device_info(0)]
-    *states, result = mine.measure(bundle(8), 2)
+    *states, result = mine.measure(attempt(8, 2))
     assert [report.state for report in states if isinstance(report, Progress)] == ["soak", "prepare", "measure"]
     assert isinstance(result, Result)
     assert [facts.status for facts in result.failed] == ["oom"]
@@ -61,7 +68,7 @@ def test_a_device_that_does_not_open_is_a_failure() -> None:
 
 
 def test_an_exception_while_measuring_is_a_failure_in_plain_text() -> None:
-    *_, failed = worker(measure=f"{FAKES}:measure").measure(bundle(19), 1)
+    *_, failed = worker(measure=f"{FAKES}:measure").measure(attempt(19))
     assert isinstance(failed, Failure)
     assert (failed.status, failed.message) == ("worker_died", "ValueError: nineteen")
     assert "Traceback" in failed.detail

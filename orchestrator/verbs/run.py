@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import re
+import shlex
 import socket
 import sys
 from collections.abc import Iterator
@@ -12,21 +13,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import __version__, cluster
+from orchestrator import __version__, cluster, resumption
 from orchestrator import config as configuration
-from orchestrator.errors import StoreError
+from orchestrator.errors import ResumeError, StoreError
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
 
 if TYPE_CHECKING:
     from orchestrator.driver import SweepResult
+    from orchestrator.resume import Former
     from orchestrator.store import RunStore
 
 log = logging.getLogger(__name__)
 
 MODULES = ("orchestrator.driver", "orchestrator.ranking", "orchestrator.terminal")
 """What a sweep needs later, imported while Ray starts."""
+
+RESUME_HELP = """\
+resume=latest, resume=RUN  go on with a run: what it measured stays, the rest is measured
+retry=failed, retry=oom,…  with resume: families with such failures are measured again
+resume_anyway=true         with resume: although the plan or the versions differ"""
 
 EXAMPLES = 3
 """Skips of each kind that the manifest shows."""
@@ -35,10 +42,14 @@ EXAMPLES = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_sweep(parser)
+    parser.epilog = f"{RESUME_HELP}\n\n{parser.epilog}"
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the sweep; the exit code tells how it ended."""
+    wish = resumption.wish(arguments.words)
+    if wish is not None:
+        return _resume(arguments, wish)
     config = configured(arguments)
     if printed_cfg(arguments, config):
         return 0
@@ -50,9 +61,35 @@ def execute(arguments: argparse.Namespace) -> int:
         if config.cluster.gpu == "auto" and not cluster.accelerators():
             config = _fallback(config)
             expansion = expand_space(config)
+        if config.cluster.gpu != "cpu":
+            cluster.require(config.cluster.gpu, cluster.nodes())
         store, result = _sweep(config, expansion, own_ray=own_ray)
     # What Ray prints until it has ended is kept from standard output, so the tables come after it.
     return _conclude(config, store, result)
+
+
+def _resume(arguments: argparse.Namespace, wish: "resumption.Wish") -> int:
+    """Go on with a run; nothing of it is measured again."""
+    chosen = resumption.choose(wish)
+    if printed_cfg(arguments, chosen.config):
+        return 0
+    store, config = chosen.store, chosen.config
+    with store.locked():
+        former = resumption.prepare(chosen, wish)
+        if former is None:
+            return _nothing_to_do(config, store)
+        log.info("starting Ray")
+        with cluster.connect(config.cluster, MODULES) as own_ray, suspended(store):
+            if config.cluster.gpu != "cpu":
+                cluster.require(config.cluster.gpu, cluster.nodes())
+            result = _measure(config, chosen.expansion, store, own_ray=own_ray, former=former)
+        return _conclude(config, store, result, former)
+
+
+def _nothing_to_do(config: Config, store: "RunStore") -> int:
+    sys.stderr.write(f"{store.path}: nothing to do: every family has been measured or has failed\n")
+    _show(config, store)
+    return 0
 
 
 def check_place(config: Config) -> None:
@@ -64,7 +101,10 @@ def check_place(config: Config) -> None:
     if not os.access(existing, os.W_OK | os.X_OK):
         raise StoreError(f"run.dir={results}: {existing} is not writable")
     if config.run.name is not None and (results / config.run.name).exists():
-        raise StoreError(f"run {results / config.run.name} exists already: choose another run.name")
+        raise StoreError(
+            f"run {results / config.run.name} exists already: choose another run.name, or go on with it by "
+            f"resume={config.run.name}"
+        )
 
 
 def _fallback(config: Config) -> Config:
@@ -78,31 +118,37 @@ def _fallback(config: Config) -> Config:
 
 
 def _sweep(config: Config, expansion: Expansion, *, own_ray: bool) -> tuple["RunStore", "SweepResult"]:
+    from orchestrator.store import RunStore
+
+    store = RunStore.create(config.run.dir, run_name(config), _manifest(config, expansion))
+    with store.locked(), broken_off(config, store):
+        return store, _measure(config, expansion, store, own_ray=own_ray)
+
+
+def _measure(
+    config: Config, expansion: Expansion, store: "RunStore", *, own_ray: bool, former: "Former | None" = None
+) -> "SweepResult":
     from rich.console import Console
 
     from orchestrator import progress
     from orchestrator.driver import sweep
-    from orchestrator.store import RunStore
 
-    hashed = plan_hash(config, expansion)
-    if config.cluster.gpu != "cpu":
-        cluster.require(config.cluster.gpu, cluster.nodes())
-    store = RunStore.create(config.run.dir, run_name(config), _manifest(config, expansion, hashed))
-    with broken_off(config, store), progress.show(expansion.bundles, Console(stderr=True)) as board:
+    with progress.show(expansion.bundles, Console(stderr=True)) as board:
         result = sweep(
             config,
             expansion.bundles,
             store,
             progress=board,
             code_version=__version__,
-            plan_hash=hashed,
+            plan_hash=plan_hash(config, expansion),
             own_ray=own_ray,
+            former=former,
         )
     log.info("swept")
-    return store, result
+    return result
 
 
-def _conclude(config: Config, store: "RunStore", result: "SweepResult") -> int:
+def _conclude(config: Config, store: "RunStore", result: "SweepResult", former: "Former | None" = None) -> int:
     """Rank, write and print; the exit code tells how the sweep ended."""
     from orchestrator.ranking import rank
     from orchestrator.terminal import markdown, show
@@ -117,7 +163,7 @@ def _conclude(config: Config, store: "RunStore", result: "SweepResult") -> int:
         store.update_manifest(
             ended_utc=_now(),
             status="interrupted" if result.interrupted else "unfinished" if result.unfinished else "finished",
-            bundles_ended=result.bundles,
+            bundles_ended=result.bundles + (former.bundles if former else 0),
             bundles_unfinished=result.unfinished,
             failures=len(result.failures),
             skipped_on_device=len(result.skipped),
@@ -127,7 +173,8 @@ def _conclude(config: Config, store: "RunStore", result: "SweepResult") -> int:
     problems = [*ranking.problems, *([result.problem] if result.problem else [])]
     if result.unfinished:
         problems.append(
-            f"not all: {result.unfinished} of {result.bundles + result.unfinished} bundles were not measured"
+            f"not all: {result.unfinished} bundles were not measured; go on with: "
+            f"python -m orchestrator resume={shlex.quote(str(store.path))}"
         )
     show(store.path, ranking.table, config.rank.top, problems)
     nothing = "ok" not in ranking.table["status"].to_pylist()
@@ -150,6 +197,21 @@ def broken_off(config: Config, store: "RunStore") -> Iterator[None]:
         raise
 
 
+@contextmanager
+def suspended(store: "RunStore") -> Iterator[None]:
+    """Where a resumed run breaks off, leave no manifest that says it is running."""
+    before = store.manifest()
+    try:
+        yield
+    except ResumeError:
+        store.write_manifest(before)
+        raise
+    except BaseException:
+        with suppress(StoreError):
+            store.update_manifest(ended_utc=_now(), status="failed")
+        raise
+
+
 def _show(config: Config, store: "RunStore") -> None:
     from orchestrator.ranking import rank
     from orchestrator.terminal import show
@@ -168,10 +230,10 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _manifest(config: Config, expansion: Expansion, hashed: str) -> dict[str, Any]:
+def _manifest(config: Config, expansion: Expansion) -> dict[str, Any]:
     kinds = reasons(expansion.skips)
     return {
-        "plan_hash": hashed,
+        "plan_hash": plan_hash(config, expansion),
         "conf": config.conf_name,
         "overrides": list(config.overrides),
         "config": configuration.to_dict(config),

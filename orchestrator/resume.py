@@ -1,0 +1,143 @@
+"""What a run's Shards hold already, and whether a new driver may go on with it."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.canary import Reading, canary_seconds, is_canary
+from orchestrator.lanes import Earlier
+from orchestrator.reading import ShardReader
+from orchestrator.store import RunStore
+from orchestrator.verdict import judge
+from tasks.records import DeviceInfo
+
+Row = dict[str, Any]
+
+ENVIRONMENT = ("driver", "torch", "runtime")
+"""Versions that must be those of the devices of the same model that have Shards in the run."""
+
+COLUMNS = (
+    "bundle_id",
+    "attempt",
+    "uuid",
+    "gpu",
+    "gemm_id",
+    "status",
+    "rounds",
+    "stop_reason",
+    "canary",
+    "started_utc",
+    *ENVIRONMENT,
+)
+ANYWAY = "resume_anyway=true goes on all the same, and the manifest says so"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Former:
+    """What earlier drivers measured. environments: by GPU model, the versions in use then."""
+
+    earlier: Earlier = field(default_factory=Earlier)
+    readings: tuple[Reading, ...] = ()
+    canaries: Mapping[str, int] = field(default_factory=dict)
+    environments: Mapping[str, frozenset[tuple[str | None, ...]]] = field(default_factory=dict)
+    bundles: int = 0
+    problems: tuple[str, ...] = ()
+
+    def difference(self, device: DeviceInfo) -> str:
+        """In what ``device`` differs from those of the run of its model, or ""."""
+        known = self.environments.get(device.gpu)
+        here = tuple(getattr(device, name) for name in ENVIRONMENT)
+        if not known or here in known:
+            return ""
+        nearest = max(known, key=lambda versions: sum(map(_same, versions, here)))
+        changed = [
+            f"{name}: {old} in the run, {new} now"
+            for name, old, new in zip(ENVIRONMENT, nearest, here, strict=True)
+            if old != new
+        ]
+        return f"{device.gpu} on {device.host}: {'; '.join(changed)}"
+
+
+def _same(left: object, right: object) -> bool:
+    return left == right
+
+
+def former(store: RunStore, placement: str, min_rounds: int, retry: frozenset[str] = frozenset()) -> Former:
+    """Read what ``store`` holds; Bundles with a Gemm whose status is in ``retry`` count as not ended."""
+    reader = store.reader()
+    rows = reader.facts(COLUMNS).table.to_pylist()
+    found = _readings(reader, rows)
+    verdict = judge(found)
+    shards = _shards(row for row in rows if not is_canary(row["bundle_id"]))
+    ended: dict[str, set[str]] = defaultdict(set)
+    attempts: dict[str, int] = {}
+    canaries: dict[str, int] = {}
+    # By the files' names: the name of a corrupt one is taken too.
+    for device, bundle_id, attempt in store.attempts():
+        attempts[bundle_id] = max(attempts.get(bundle_id, 0), attempt)
+        if is_canary(bundle_id):
+            canaries[device] = max(canaries.get(device, 0), attempt)
+    for shard in shards:
+        first, bundle_id = shard[0], shard[0]["bundle_id"]
+        lane = first["gpu"] if placement == "split" else first["uuid"]
+        statuses = {row["status"] for row in shard}
+        whole = first["stop_reason"] != "interrupted" or first["rounds"] >= min_rounds
+        if whole and not statuses & retry and not verdict.suspect(first["uuid"], first["canary"]):
+            ended[lane].add(bundle_id)
+        else:
+            ended[lane].discard(bundle_id)
+    return Former(
+        earlier=Earlier(ended={lane: frozenset(ids) for lane, ids in ended.items()}, attempts=attempts),
+        readings=tuple(found),
+        canaries=canaries,
+        environments=_environments(rows),
+        bundles=len({row["bundle_id"] for shard in shards for row in shard[:1]}),
+        problems=reader.problems,
+    )
+
+
+def _shards(rows: Iterable[Row]) -> list[list[Row]]:
+    """The facts rows of each Shard, in the order in which they were measured."""
+    found: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["uuid"], row["bundle_id"], row["attempt"]].append(row)
+    return sorted(found.values(), key=lambda shard: (shard[0]["attempt"], shard[0]["started_utc"]))
+
+
+def _readings(reader: ShardReader, rows: Iterable[Row]) -> list[Reading]:
+    """The readings of all canaries."""
+    shards = _shards(row for row in rows if is_canary(row["bundle_id"]))
+    if not shards:
+        return []
+    samples: dict[tuple[str, str, int], list[tuple[str, float]]] = defaultdict(list)
+    for row in reader.samples(("uuid", "bundle_id", "attempt", "gemm_id", "seconds")).table.to_pylist():
+        if is_canary(row["bundle_id"]):
+            samples[row["uuid"], row["bundle_id"], row["attempt"]].append((row["gemm_id"], row["seconds"]))
+    found = []
+    for shard in shards:
+        first = shard[0]
+        taken = samples[first["uuid"], first["bundle_id"], first["attempt"]]
+        seconds = canary_seconds(taken, [row["gemm_id"] for row in shard])
+        if seconds is not None:
+            found.append(Reading(model=first["gpu"], uuid=first["uuid"], number=first["attempt"], seconds=seconds))
+    return found
+
+
+def _environments(rows: Iterable[Row]) -> dict[str, frozenset[tuple[str | None, ...]]]:
+    found: dict[str, set[tuple[str | None, ...]]] = defaultdict(set)
+    for row in rows:
+        found[row["gpu"]].add(tuple(row[name] for name in ENVIRONMENT))
+    return {gpu: frozenset(versions) for gpu, versions in found.items()}
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """One line for each value of two resolved configurations that differs."""
+    found: list[str] = []
+    for name in dict.fromkeys((*then, *now)):
+        old, new = then.get(name), now.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            found.append(f"{prefix}{name}: {old} in the run, {new} now")
+    return found

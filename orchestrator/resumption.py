@@ -1,0 +1,175 @@
+"""``resume=RUN``: which run, by which configuration, and what is left to do in it."""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator import config as configuration
+from orchestrator.errors import ConfigError, InvalidValueError, Problem, ResumeError, unknown
+from orchestrator.schema import Config
+from orchestrator.space import Expansion, expand_space, plan_hash
+from tasks.records import STATUSES
+
+if TYPE_CHECKING:
+    from orchestrator.resume import Former
+    from orchestrator.store import RunStore
+
+WORDS = ("resume", "resume_anyway", "retry")
+"""Arguments of a run that are no keys of its configuration."""
+
+NEVER_AGAIN = ("ok", "skipped")
+"""Statuses that ``retry=failed`` leaves alone."""
+
+COMPARED = ("space", "timing")
+"""Sections of the configuration that must be the run's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """What the user asks for. words: the other arguments; empty: the run's own configuration."""
+
+    run: str
+    anyway: bool
+    retry: frozenset[str]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A run, the configuration to go on by, and in what it differs from the run's own."""
+
+    store: "RunStore"
+    config: Config
+    expansion: Expansion
+    differences: tuple[str, ...]
+
+
+def split(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Part the arguments of WORDS from the others."""
+    ours = [word for word in words if word.partition("=")[0] in WORDS and "=" in word]
+    return dict(word.split("=", 1) for word in ours), [word for word in words if word not in ours]
+
+
+def wish(words: Sequence[str]) -> Wish | None:
+    """Read the arguments; None where no run is to be resumed.
+
+    Raises:
+        ConfigError: one of them is wrong, or stands without ``resume=``.
+    """
+    ours, others = split(words)
+    if not ours:
+        return None
+    problems: list[Problem] = []
+    if not ours.get("resume"):
+        name = next(iter(ours))
+        problems.append(
+            Problem(origin=f"argument {name}={ours[name]}", message="which run? resume=latest or resume=RUN")
+        )
+    if ours.get("resume_anyway", "true") not in ("true", "false"):
+        problems.append(
+            Problem(origin=f"argument resume_anyway={ours['resume_anyway']}", message="expected true or false")
+        )
+    retry: frozenset[str] = frozenset()
+    if "retry" in ours:
+        try:
+            retry = retried(ours["retry"])
+        except InvalidValueError as error:
+            problems.append(Problem(origin=f"argument retry={ours['retry']}", message=str(error)))
+    if problems:
+        raise ConfigError(problems)
+    return Wish(run=ours["resume"], anyway=ours.get("resume_anyway") == "true", retry=retry, words=tuple(others))
+
+
+def retried(text: str) -> frozenset[str]:
+    """Return the statuses that ``retry=TEXT`` means: ``failed`` for all failures, or some by name.
+
+    Raises:
+        InvalidValueError: a status that there is not, or that is no failure.
+    """
+    failures = [status for status in STATUSES if status not in NEVER_AGAIN]
+    names = [name.strip() for name in text.split(",")]
+    if names == ["failed"]:
+        return frozenset(failures)
+    for name in names:
+        if name not in (*failures, "skipped"):
+            raise InvalidValueError(f"{unknown('status', name, ['failed', *failures, 'skipped'])}")
+    return frozenset(names)
+
+
+def choose(wish: Wish) -> Chosen:
+    """Open the run and compose its configuration: its own, or that of the other arguments.
+
+    Raises:
+        StoreError: there is no such run.
+        ConfigError: the other arguments are wrong.
+    """
+    from orchestrator.runs import find_run
+
+    names = [word.removeprefix("conf=") for word in wish.words if word.startswith("conf=")]
+    overrides = [word for word in wish.words if not word.startswith("conf=")]
+    results = next((word.partition("=")[2] for word in reversed(overrides) if word.startswith("run.dir=")), "results")
+    store = find_run(wish.run, results)
+    manifest = store.manifest()
+    recorded: dict[str, Any] = manifest.get("config", {})
+    if names or not recorded:
+        config = configuration.compose(names[-1] if names else manifest.get("conf", "auto"), overrides)
+    else:
+        config = configuration.recompose(manifest.get("conf", ""), recorded, overrides)
+    expansion = expand_space(config)
+    config = replace(config, run=replace(config.run, name=store.name))
+    return Chosen(
+        store=store, config=config, expansion=expansion, differences=_differences(manifest, config, expansion)
+    )
+
+
+def _differences(manifest: dict[str, Any], config: Config, expansion: Expansion) -> tuple[str, ...]:
+    from orchestrator.resume import differences
+
+    if manifest.get("plan_hash") in (None, plan_hash(config, expansion)):
+        return ()
+    then, now = manifest.get("config", {}), configuration.to_dict(config)
+    changed = differences({name: then.get(name, {}) for name in COMPARED}, {name: now[name] for name in COMPARED})
+    return tuple(changed) or ("the expansion of the same configuration: another version of this program wrote the run",)
+
+
+def prepare(chosen: Chosen, wish: Wish) -> "Former | None":
+    """Refuse a run that differs, and note in its manifest that it goes on; None where nothing is left to do.
+
+    Raises:
+        ResumeError: the plan or the timing differ, and the user did not say that it does not matter.
+    """
+    from orchestrator.atomic import sweep_temporaries
+    from orchestrator.resume import ANYWAY, former
+
+    store, config = chosen.store, chosen.config
+    if chosen.differences and not wish.anyway:
+        lines = "\n  ".join(chosen.differences)
+        raise ResumeError(f"{store.path} was begun with another plan\n  {lines}\n{ANYWAY}")
+    sweep_temporaries(store.path)
+    found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry)
+    if _done(found, chosen):
+        return None
+    manifest = store.manifest()
+    record = {
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "arguments": list(wish.words),
+        "retry": sorted(wish.retry),
+        "anyway": wish.anyway,
+        "differences": list(chosen.differences),
+    }
+    store.update_manifest(
+        status="running", host=socket.gethostname(), pid=os.getpid(), resumed=[*manifest.get("resumed", []), record]
+    )
+    return replace(found, environments={}) if wish.anyway else found
+
+
+def _done(found: "Former", chosen: Chosen) -> bool:
+    """Whether every lane that the run has is complete; of a fleet, only a finished run is known to have all lanes."""
+    wanted = {bundle.bundle_id for bundle in chosen.expansion.bundles}
+    lanes = found.earlier.ended.values()
+    complete = bool(lanes) and all(wanted <= ended for ended in lanes)
+    fleet = chosen.config.cluster.gpu == "all" or chosen.config.cluster.placement == "replicate"
+    return complete and (not fleet or chosen.store.manifest().get("status") == "finished")

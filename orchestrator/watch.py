@@ -1,0 +1,49 @@
+"""Who is busy since when: deadlines of Bundles, and the Gemm that each worker runs alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tasks.records import Progress
+
+LOOK_EVERY_S = 0.25
+
+
+@dataclass(kw_only=True, slots=True)
+class _Shift:
+    seconds: float
+    until: float
+    trying: str | None = None
+
+
+class Watch:
+    """Book-keeping of running Bundles. Holds no clock: ``now`` is handed in, seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._shifts: dict[str, _Shift] = {}
+        self._looked_at = float("-inf")
+
+    def begin(self, worker: str, seconds: float, now: float) -> None:
+        """Note that ``worker`` has ``seconds`` for a Bundle from now on."""
+        self._shifts[worker] = _Shift(seconds=seconds, until=now + seconds)
+
+    def heard(self, worker: str, progress: Progress, now: float) -> None:
+        """Note a sign of life; where Gemms run one by one, each has the whole time."""
+        shift = self._shifts.get(worker)
+        if shift is None:
+            return
+        shift.trying = progress.trying
+        if progress.trying is not None:
+            shift.until = now + shift.seconds
+
+    def end(self, worker: str) -> str | None:
+        """Forget ``worker``; return the id of the Gemm that it ran alone, or None."""
+        shift = self._shifts.pop(worker, None)
+        return None if shift is None else shift.trying
+
+    def expired(self, now: float) -> Iterator[tuple[str, float]]:
+        """Yield the workers whose time is over, with the seconds that they had."""
+        if now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        for worker, shift in [(name, shift) for name, shift in self._shifts.items() if now > shift.until]:
+            yield worker, shift.seconds
