@@ -124,14 +124,20 @@ class Canaries:
         """Take out the Bundles of a model's devices that are to be measured again, by device."""
         verdict = self._verdicts.get(gpu)
         found: list[tuple[DeviceInfo, list[str]]] = []
-        for record in self._records.values():
-            if verdict is None or record.device.gpu != gpu or record.device.uuid not in verdict.bad_devices():
-                continue
-            bad = [entry for entry in record.ended if verdict.suspect(record.device.uuid, entry[1])]
+        for uuid in () if verdict is None else verdict.bad_devices():
+            record = self._records.get(uuid)
+            if verdict is None or record is None:
+                continue  # it measured for an earlier driver of the run
+            bad = [entry for entry in record.ended if verdict.suspect(uuid, entry[1])]
             if bad:
                 record.ended = [entry for entry in record.ended if entry not in bad]
                 found.append((record.device, [bundle_id for bundle_id, _ in bad]))
         return found
+
+    def any_bad(self, gpu: str) -> bool:
+        """Whether a device of the model is bad, or was."""
+        verdict = self._verdicts.get(gpu)
+        return verdict is not None and bool(verdict.bad)
 
     def reason(self, device: DeviceInfo) -> str:
         """Say in what way the device is bad, or ""."""

@@ -151,7 +151,8 @@ class Dispatcher:
             return self.canaries.take(worker, device)
         if not self.canaries.retired(device):
             limit, canary = self._limits.get(device.gpu), self.canaries.count(device.uuid)
-            if taken := queue.take(worker, device.uuid, self._alive_in(queue), limit=limit, canary=canary):
+            alive = self._alive_in(queue) if queue.again else frozenset[str]()
+            if taken := queue.take(worker, device.uuid, alive, limit=limit, canary=canary):
                 return taken
         if self._several and self.canaries.due(device, idle=True):
             return self.canaries.take(worker, device)
@@ -265,6 +266,8 @@ class Dispatcher:
 
     def _judge(self, device: DeviceInfo) -> None:
         """After a canary: put back what devices that turned out to be bad have measured, for others to measure."""
+        if not self.canaries.any_bad(device.gpu):
+            return
         self._alive.clear()
         for bad, bundle_ids in self.canaries.suspects(device.gpu):
             queue = self.lanes.of(bad)

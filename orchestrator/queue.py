@@ -80,6 +80,11 @@ class BundleQueue:
         return len(self._fresh) + len(self._again)
 
     @property
+    def again(self) -> int:
+        """Those of them that had an attempt already: for these it matters which devices there are."""
+        return len(self._again)
+
+    @property
     def running(self) -> int:
         """Bundles that a worker has."""
         return len(self._running)
