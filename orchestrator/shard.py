@@ -20,7 +20,14 @@ Row = dict[str, Any]
 
 
 def fact_rows(
-    bundle: Bundle, measurement: Measurement, timing: Timing, *, attempt: int, code_version: str, plan_hash: str
+    bundle: Bundle,
+    measurement: Measurement,
+    timing: Timing,
+    *,
+    attempt: int,
+    code_version: str,
+    plan_hash: str,
+    canary: int | None = None,
 ) -> list[Row]:
     """Return one row per Family, Candidate and part, with all that is known about it and about the measurement."""
     known = {facts.gemm_id: facts for facts in measurement.facts}
@@ -28,6 +35,7 @@ def fact_rows(
         "record": FACTS,
         "bundle_id": measurement.bundle_id,
         "attempt": attempt,
+        "canary": canary,
         "code_version": code_version,
         "plan_hash": plan_hash,
         **_renamed(measurement.device),
@@ -104,7 +112,8 @@ def _point(family: Family, candidate: Candidate) -> Row:
         "dtype": family.dtype,
         "d_ff": candidate.d_ff,
         "baseline": candidate.baseline,
-        "mlp_params": ROLES[family.role].matrices * family.h * candidate.d_ff,
+        # None for a canary, which is no part of a model.
+        "mlp_params": ROLES[family.role].matrices * family.h * candidate.d_ff if family.role in ROLES else None,
     }
 
 

@@ -115,6 +115,7 @@ SHARD_SCHEMA = pa.schema(
         ("stop_reason", pa.string()),
         ("redone", pa.int32()),
         ("first_round", pa.int32()),  # samples of earlier rounds were throttled: kept, and not ranked
+        ("canary", pa.int32()),  # canaries that the device had measured before; null: the sweep had none
         ("notes", pa.list_(pa.string())),
         ("code_version", pa.string()),
         ("plan_hash", pa.string()),
@@ -186,10 +187,28 @@ RANKING_SCHEMA = pa.schema(
 
 
 def shard_table(
-    bundle: Bundle, measurement: Measurement, timing: Timing, *, attempt: int, code_version: str, plan_hash: str
+    bundle: Bundle,
+    measurement: Measurement,
+    timing: Timing,
+    *,
+    attempt: int,
+    code_version: str,
+    plan_hash: str,
+    canary: int | None = None,
 ) -> pa.Table:
-    """Build the Shard of one Measurement (SHARD_SCHEMA): its facts, then its samples."""
-    rows = shard.fact_rows(bundle, measurement, timing, attempt=attempt, code_version=code_version, plan_hash=plan_hash)
+    """Build the Shard of one Measurement (SHARD_SCHEMA): its facts, then its samples.
+
+    canary: how many canaries the device had measured before; None in a sweep without.
+    """
+    rows = shard.fact_rows(
+        bundle,
+        measurement,
+        timing,
+        attempt=attempt,
+        code_version=code_version,
+        plan_hash=plan_hash,
+        canary=canary,
+    )
     facts = pa.Table.from_pylist(rows, schema=SHARD_SCHEMA)
     columns, count = shard.sample_columns(measurement, attempt=attempt), len(measurement.samples)
     arrays = [
