@@ -12,7 +12,7 @@ FLEET_LEGEND = (
 )
 LEAST_SHORT = 8
 """Letters of a UUID that are shown at least."""
-HOST = 10
+HOST = 9
 """Letters of a host's name that are shown; the first and the last tell hosts apart."""
 
 
@@ -99,7 +99,7 @@ def _state(device: DeviceSummary) -> str:
 
 def _host(name: str) -> str:
     half = HOST // 2
-    return name if len(name) <= HOST else f"{name[: half - 1]}…{name[-half:]}"
+    return name if len(name) <= HOST else f"{name[:half]}…{name[-half:]}"
 
 
 def _percent(ratio: float | None) -> str:

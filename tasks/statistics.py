@@ -249,7 +249,11 @@ def compare(
     finite = np.isfinite(log_cost)
     blocks = np.zeros(len(log_cost), dtype=np.int64) if blocks is None else blocks
     by_block = {int(block): finite[blocks == block].sum(axis=0) for block in np.unique(blocks)}
-    counts, stayed = _stayed(by_block, finite.shape[1])
+    counts = np.sum([*by_block.values(), np.zeros(finite.shape[1], dtype=np.int64)], axis=0)
+    stayed = (counts > 0) & _in_all_rounds(by_block)
+    agreed = bool(stayed.any())
+    if not agreed:  # every one left on some device: those with the most rounds count as the ones that stayed
+        stayed = (counts > 0) & (counts == counts.max(initial=0))
     tie, alpha = math.log1p(tie_pct / 100), (1 - confidence) / looks
     if not stayed.any():
         nothing = np.full(len(counts), np.nan)
@@ -266,7 +270,7 @@ def compare(
     relative = log_cost - level
     settled = np.ones(len(relative), dtype=bool)
     shift = np.zeros(len(counts))
-    for block, found in by_block.items():
+    for block, found in by_block.items() if agreed else ():
         here = blocks == block
         later = here & (finite.sum(axis=1) < np.count_nonzero(found))
         if later.sum() < SETTLED_ROUNDS or not (here & ~later).any():
@@ -280,12 +284,7 @@ def compare(
     return Comparison(relative, trimmed(compared).mean - shift, stayed, settled, kept, shift, tie, alpha)
 
 
-def _stayed(by_block: Mapping[int, NDArray[np.int64]], candidates: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Rounds of each Candidate, and whether it was in all rounds of each device that measured it at all.
-
-    Where every one left on some device, those with the most rounds count as the ones that stayed.
-    """
-    counts = np.sum([*by_block.values(), np.zeros(candidates, dtype=np.int64)], axis=0)
-    absent = [(found == 0) | (found == found.max(initial=0)) for found in by_block.values()]
-    stayed = np.all([counts > 0, *absent], axis=0)
-    return counts, stayed if stayed.any() else (counts > 0) & (counts == counts.max(initial=0))
+def _in_all_rounds(by_block: Mapping[int, NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Whether each Candidate was in all rounds of every device that measured it at all."""
+    each = [(found == 0) | (found == found.max(initial=0)) for found in by_block.values()]
+    return np.asarray(np.all(each, axis=0))

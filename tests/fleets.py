@@ -7,8 +7,9 @@ from orchestrator.canary import canary_bundle, canary_timing
 from orchestrator.store import RunStore, shard_table
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm
+from tasks.records import Telemetry
 from tasks.settings import Timing
-from tests.builders import DEVICE, Cost, as_bundle, measurement
+from tests.builders import DEVICE, TELEMETRY, Cost, as_bundle, measurement, per_flop
 
 CANARY = canary_bundle("fp16")
 
@@ -36,7 +37,7 @@ def keep(
     rounds: int = 12,
     noise: float = 0.0,
     status: Mapping[str, tuple[str, str]] | None = None,
-    **facts: object,
+    telemetry: Telemetry = TELEMETRY,
 ) -> None:
     """Write the Shard of one Bundle on one device, on which all Gemms take ``slower`` times as long."""
     bundle = as_bundle(family)
@@ -51,7 +52,7 @@ def keep(
         noise=noise,
         device=replace(DEVICE, uuid=device.uuid, host=device.host, gpu=device.gpu),
         status=status,
-        **facts,
+        telemetry=telemetry,
     )
     table = shard_table(
         bundle, measured, timing or Timing(), attempt=attempt, code_version="1", plan_hash="abc", canary=canary
@@ -64,5 +65,4 @@ def keep_canaries(store: RunStore, *devices: Fake) -> None:
     for device in devices:
         for number, slower in enumerate(device.canaries, start=1):
             timing = canary_timing(Timing())
-            cost = lambda gemm, _: gemm.flops * 1e-12  # noqa: E731
-            keep(store, device, CANARY, cost, slower=slower, attempt=number, timing=timing, rounds=10)
+            keep(store, device, CANARY, per_flop({}), slower=slower, attempt=number, timing=timing, rounds=10)

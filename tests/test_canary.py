@@ -1,16 +1,18 @@
 """The canary: a Bundle that any device measures in a moment, and what is read of it."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from orchestrator.canary import canary_bundle, canary_seconds, canary_timing, is_canary
 from orchestrator.roles import ROLES
 from orchestrator.shard import fact_rows
+from orchestrator.store import RunStore, shard_table
 from tasks.cpu import CpuDevice
 from tasks.measure import measure_bundle
 from tasks.settings import Timing
-from tests.builders import measurement, per_flop
+from tests.builders import as_bundle, measurement, per_flop, up_family
 
 
 @pytest.mark.parametrize("kind", ["cuda", "rocm", "cpu"])
@@ -78,3 +80,13 @@ def test_its_shard_is_like_any_other_and_has_no_parameters() -> None:
         (bundle.bundle_id, bundle.bundle_id, 3, 2)
     ] * 3
     assert [row["mlp_params"] for row in rows] == [None] * 3
+
+
+def test_a_shard_says_how_many_canaries_came_before_and_an_older_one_says_nothing(tmp_path: Path) -> None:
+    store, bundle = RunStore.create(tmp_path, "run", {}), as_bundle(up_family([128]))
+    measured = measurement(bundle, per_flop({}), rounds=3)
+    for attempt, canary in ((0, 3), (1, None)):
+        table = shard_table(bundle, measured, Timing(), attempt=attempt, code_version="1", plan_hash="a", canary=canary)
+        store.write_shard(table if canary else table.drop_columns("canary"))
+    rows = store.reader().facts(["attempt", "canary"]).table.to_pylist()
+    assert rows == [{"attempt": 0, "canary": 3}, {"attempt": 1, "canary": None}]
