@@ -1,12 +1,12 @@
 """One Family's Candidates against each other: what each costs, in which order, and how sure that is."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from orchestrator.visits import Seconds, ShardKey, Visits
+from orchestrator.visits import Seconds, ShardKey, Visits, shard_key
 from tasks.statistics import compare
 
 Row = dict[str, Any]
@@ -20,7 +20,9 @@ class Contest:
     """The comparison of one Family's Candidates, each given as its facts rows (one per part and Shard).
 
     A Candidate's cost in a round is the sum of its parts' seconds in that round; a round that lacks a part does not
-    count for it. Rounds of several devices stand under one another: each is compared only within itself.
+    count for it. Rounds of several devices stand under one another: each is compared only within itself, and who left
+    the rounds is found device by device. What is absolute (seconds, percentiles, cv) is the median over the devices of
+    what it is on each, however many rounds each made.
     """
 
     def __init__(self, candidates: Sequence[Sequence[Row]], visits: Mapping[ShardKey, Visits]) -> None:
@@ -34,7 +36,9 @@ class Contest:
         self._flops = [sum(row["flops"] for row in parts) for parts in self._parts]
         first = candidates[0][0]
         log_cost = np.log(totals / np.array(self._flops))
-        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"])
+        lengths = [len(visits[key].seconds) for key in keys]
+        blocks = np.repeat(np.arange(len(keys)), lengths)
+        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"], blocks)
         self._comparison = comparison
         # What one that stayed takes is what it took in the rounds by which it is compared.
         undisturbed = [
@@ -42,10 +46,11 @@ class Contest:
             for seconds, stayed in zip(self._seconds, comparison.stayed, strict=True)
         ]
         totals = np.column_stack([seconds.sum(axis=1) for seconds in undisturbed])
-        self._percentiles = percentiles(totals, PERCENTILES)
-        self._cv = _variation(totals)
+        self._percentiles = _over_devices(totals, lengths, lambda rows: percentiles(rows, PERCENTILES))
+        self._cv = _over_devices(totals, lengths, _variation)
         # All parts of all Candidates at once: one call per column would take longer than all the rest.
-        self._medians = percentiles(np.concatenate(undisturbed, axis=1), [50])[0]
+        parts = np.concatenate(undisturbed, axis=1)
+        self._medians = _over_devices(parts, lengths, lambda rows: percentiles(rows, [50])[0])
         self._first_part = np.cumsum([0, *map(len, self._parts)])
         self._groups = [group for group in comparison.groups if group is not None]
         self._over_best = comparison.against(comparison.order[0]) if comparison.order else None
@@ -122,6 +127,15 @@ def percentiles(values: Seconds, percents: Sequence[float]) -> Seconds:
     return np.asarray(low + (high - low) * (place - below))
 
 
+def _over_devices(values: Seconds, lengths: Sequence[int], figure: Callable[[Seconds], Seconds]) -> Seconds:
+    """Median over the devices, each with so many of the rounds, of what ``figure`` says of it; NaN where none does."""
+    ends = np.cumsum(lengths)[:-1]
+    found = [figure(rows) for rows in (np.split(values, ends) if len(lengths) > 1 else [values])]
+    stacked = np.stack(found)
+    middle: Seconds = percentiles(stacked.reshape(len(found), -1), [50])[0].reshape(stacked.shape[1:])
+    return middle
+
+
 def _variation(totals: Seconds) -> Seconds:
     """Coefficient of variation of each column over its finite rounds; NaN with fewer than two."""
     finite = np.isfinite(totals)
@@ -131,11 +145,6 @@ def _variation(totals: Seconds) -> Seconds:
     several = count > 1
     spread = np.sqrt(squares / np.where(several, count - 1, 1))
     return np.where(several, spread / np.where(several, mean, 1.0), np.nan)
-
-
-def shard_key(row: Row) -> ShardKey:
-    """Name the Shard that a facts row came from."""
-    return ShardKey(row["uuid"], row["bundle_id"], row["attempt"])
 
 
 def _distinct_parts(rows: Sequence[Row]) -> list[Row]:

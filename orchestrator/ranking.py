@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.contest import Contest, shard_key
+from orchestrator.contest import Contest
+from orchestrator.fleet import Fleet, fleets
 from orchestrator.store import RANKING_SCHEMA, RunStore
+from orchestrator.suspects import held_back, notes, readings, split, suspect_shards, without
+from orchestrator.verdict import Verdict, judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
-from orchestrator.visits import ShardKey, Visits, visits_by_shard
+from orchestrator.visits import ShardKey, Visits, shard_key, visits_by_shard
 from tasks.gemm import largest_power_of_two
 
 Row = dict[str, Any]
@@ -31,40 +34,69 @@ _TELEMETRY = (
 )
 _POINT = ("gpu", "family_id", "role", "h", "tp", "batch", "seq", "dtype", "d_ff", "baseline", "mlp_params")
 
-_MEASURING = ("uuid", "bundle_id", "attempt", "first_round", "tie_pct", "confidence", "looks", "stop_reason")
+_SHARD = ("uuid", "host", "bundle_id", "attempt", "canary")
+_MEASURING = ("first_round", "tie_pct", "confidence", "looks", "stop_reason")
 _PART = ("part", "gemm_id", "kind", "b", "m", "n", "k", "flops", "status", "message", "launch", "energy_j")
 
-FACTS_COLUMNS = tuple(dict.fromkeys((*_FAMILY, *_POINT, *_TELEMETRY, *_MEASURING, *_PART)))
+FACTS_COLUMNS = tuple(dict.fromkeys((*_FAMILY, *_POINT, *_TELEMETRY, *_SHARD, *_MEASURING, *_PART)))
 """What of the facts rows a ranking is made from: a third of what there is."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """The merged result (RANKING_SCHEMA), and one line for each Shard that could not be read."""
+    """The merged result (RANKING_SCHEMA), and one line for each Shard that could not be read.
+
+    notes: one line for each suspect device, and what of it was left out. fleets: the devices of each model beside one
+    another, where there are several.
+    """
 
     table: pa.Table
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    fleets: tuple[Fleet, ...] = ()
 
 
-def rank(store: RunStore) -> Ranking:
-    """Rank every Family of a run from its Shards alone; the same Shards give the same rows in the same order."""
+def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
+    """Rank every Family of a run from its Shards alone; the same Shards give the same rows in the same order.
+
+    What a device measured while its canaries were bad counts only with ``include_suspects``.
+    """
     reader = store.reader()
     facts = reader.facts(FACTS_COLUMNS).table.to_pylist()
     first = {shard_key(row): row["first_round"] or 0 for row in facts}
     found = visits_by_shard(reader.samples(SAMPLE_COLUMNS).table)
     visits = {key: seen.since(first[key]) for key, seen in found.items() if key in first}
-    facts = _latest(facts, visits)
-    rows = [row for family in _families(facts) for row in _rank_family(family, visits)]
-    return Ranking(table=pa.Table.from_pylist(rows, schema=RANKING_SCHEMA), problems=reader.problems)
+    canaries, facts = split(facts)
+    read = readings(canaries, visits)
+    verdict = judge(read)
+    suspects = suspect_shards(facts, verdict)
+    good = {key: seen for key, seen in visits.items() if include_suspects or key not in suspects}
+    facts = _latest(facts, visits, good)
+    doubts = _Doubts(verdict=verdict, suspects=frozenset() if include_suspects else suspects)
+    rows = [row for family in _families(facts) for row in _rank_family(family, good, doubts)]
+    return Ranking(
+        table=pa.Table.from_pylist(rows, schema=RANKING_SCHEMA),
+        problems=reader.problems,
+        notes=notes(facts, suspects, good, verdict),
+        fleets=fleets(facts, visits, read, verdict),
+    )
 
 
-def _latest(facts: Sequence[Row], visits: Mapping[ShardKey, Visits]) -> list[Row]:
-    """Keep, per device and Bundle, the latest attempt; one that brought no samples never hides one that did."""
-    latest: dict[tuple[str, str], tuple[bool, int]] = {}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Doubts:
+    """Which Shards are left out, and the verdict that says why."""
+
+    verdict: Verdict
+    suspects: frozenset[ShardKey]
+
+
+def _latest(facts: Sequence[Row], visits: Mapping[ShardKey, Visits], good: Mapping[ShardKey, Visits]) -> list[Row]:
+    """Keep, per device and Bundle, the latest attempt; one without samples, or suspect, never hides a better one."""
+    latest: dict[tuple[str, str], tuple[bool, bool, int]] = {}
     for key in {shard_key(row) for row in facts}:
         place = (key.uuid, key.bundle_id)
-        latest[place] = max(latest.get(place, (False, -1)), (key in visits, key.attempt))
-    return [row for row in facts if latest[row["uuid"], row["bundle_id"]][1] == row["attempt"]]
+        latest[place] = max(latest.get(place, (False, False, -1)), (key in good, key in visits, key.attempt))
+    return [row for row in facts if latest[row["uuid"], row["bundle_id"]][-1] == row["attempt"]]
 
 
 def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
@@ -75,13 +107,17 @@ def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
         yield list(rows)
 
 
-def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits]) -> list[Row]:
+def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts: _Doubts) -> list[Row]:
     """Rank the Candidates of one Family; those without a complete measurement come last, by d_ff."""
+    rows = without(rows, doubts.suspects, visits)
     order = sorted(rows, key=lambda row: (row["d_ff"], shard_key(row)))  # a stable sort: parts keep their order
     candidates = [list(group) for _, group in itertools.groupby(order, key=itemgetter("d_ff"))]
     contest = Contest(candidates, visits)
     shared = _shared(_measured(rows, visits), resolved=contest.resolved)
-    ranked = [{**_facts(c), **contest.result(i), **shared} for i, c in enumerate(candidates)]
+    ranked = [
+        {**_facts(c), **contest.result(i), **held_back(c, doubts.suspects, doubts.verdict), **shared}
+        for i, c in enumerate(candidates)
+    ]
     return sorted(ranked, key=_order)
 
 

@@ -29,14 +29,24 @@ _LONGEST_MESSAGE = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FamilyTable:
-    """One Family for reading; the first row is the baseline where ``has_baseline``. All cells are plain text."""
+class TextTable:
+    """A table for reading; all cells are plain text. leads: whether the first row is one to compare with."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    has_baseline: bool
     notes: tuple[str, ...]
+    leads: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FamilyTable(TextTable):
+    """One Family for reading; the first row is the baseline where ``has_baseline``."""
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether the Family's baseline is there."""
+        return self.leads
 
 
 def family_tables(ranking: pa.Table, top: int) -> Iterator[FamilyTable]:
@@ -87,7 +97,7 @@ def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
         title=_title(rows),
         columns=(*_COLUMNS, *parts),
         rows=tuple(_cells(row, parts) for row in baseline + best),
-        has_baseline=bool(baseline),
+        leads=bool(baseline),
         notes=(*_state(rows), *_ties(rows), *_failures(rows)),
     )
 

@@ -12,11 +12,15 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.tables import LEGEND, FamilyTable, family_tables, status_counts
+from orchestrator.fleet import Fleet
+from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
+from orchestrator.tables import LEGEND, TextTable, family_tables, status_counts
 
 GAP = 2
 LEAST_COLUMNS = 2
 """d_ff and TFLOP/s."""
+MOST_DEVICES = 20
+"""Devices of a model that the terminal shows."""
 NOTHING = "nothing was measured in this run"
 
 
@@ -32,48 +36,72 @@ def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = ()) -> Text:
     return Text("\n".join(lines))
 
 
-def show(run: Path, ranking: pa.Table, top: int, problems: Sequence[str] = (), console: Console | None = None) -> None:
-    """Print the whole ranking; colour only on a terminal, and not under ``NO_COLOR``."""
+def show(
+    run: Path,
+    ranking: pa.Table,
+    top: int,
+    problems: Sequence[str] = (),
+    console: Console | None = None,
+    *,
+    notes: Sequence[str] = (),
+    fleets: Sequence[Fleet] = (),
+) -> None:
+    """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``."""
     console = console or Console()
     for renderable in family_renderables(ranking, top, console.width):
         console.print(renderable)
     if ranking.num_rows:
         console.print(Text(LEGEND, style="dim"))
+    for table in fleet_tables(fleets, MOST_DEVICES):
+        console.print(Text())
+        console.print(_renderable(table, console.width), end="")
+    if fleets:
+        console.print(Text(FLEET_LEGEND, style="dim"))
+    for note in notes:
+        console.print(Text(note, style="yellow"))
     # A path must stay in one piece, so that it can be copied.
     console.print(footer(run, ranking, problems), soft_wrap=True)
 
 
-def markdown(run: Path, ranking: pa.Table, top: int) -> str:
+def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:
     """Return the tables as Markdown: what ``ranking.md`` holds."""
     blocks = [f"# Ranking of {_escaped(run.resolve().name)}", f"Candidates: {_count_line(ranking)}."]
+    blocks += map(_escaped, notes)
     for family in family_tables(ranking, top):
-        blocks += [f"## {_escaped(family.title)}", *map(_escaped, family.notes)]
-        if family.rows:
-            blocks.append(_markdown_table(family))
-    return "\n\n".join([*blocks, LEGEND] if ranking.num_rows else blocks) + "\n"
+        blocks += _markdown_blocks(family)
+    blocks += [LEGEND] if ranking.num_rows else []
+    for table in fleet_tables(fleets):
+        blocks += _markdown_blocks(table)
+    return "\n\n".join([*blocks, FLEET_LEGEND] if fleets else blocks) + "\n"
 
 
-def _renderable(family: FamilyTable, width: int) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    fitting = _fitting(family, width)
-    for name in family.columns[:fitting]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for i, cells in enumerate(family.rows):
-        table.add_row(*map(Text, cells[:fitting]), style="bold" if family.has_baseline and i == 0 else "")
+def _renderable(table: TextTable, width: int) -> RenderableType:
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    fitting = _fitting(table, width)
+    for name in table.columns[:fitting]:
+        drawn.add_column(name, justify="right", no_wrap=True)
+    for i, cells in enumerate(table.rows):
+        drawn.add_row(*map(Text, cells[:fitting]), style="bold" if table.leads and i == 0 else "")
     # Text, not markup: names and messages come from devices and users.
-    notes = [Text(note, style="yellow") for note in family.notes]
-    return Group(Text(family.title, style="bold cyan"), *notes, *([table] if family.rows else []), Text())
+    notes = [Text(note, style="yellow") for note in table.notes]
+    return Group(Text(table.title, style="bold cyan"), *notes, *([drawn] if table.rows else []), Text())
 
 
-def _fitting(family: FamilyTable, width: int) -> int:
+def _fitting(table: TextTable, width: int) -> int:
     """How many columns fit, each as wide as its widest cell and two spaces apart; never fewer than LEAST_COLUMNS."""
-    ends = accumulate(max(map(len, column)) + GAP for column in zip(family.columns, *family.rows, strict=True))
+    ends = accumulate(max(map(len, column)) + GAP for column in zip(table.columns, *table.rows, strict=True))
     return max(LEAST_COLUMNS, sum(end - GAP <= width for end in ends))
 
 
-def _markdown_table(family: FamilyTable) -> str:
-    lines = [family.columns, ("---:",) * len(family.columns), *family.rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def _markdown_blocks(table: TextTable) -> list[str]:
+    blocks = [f"## {_escaped(table.title)}", *map(_escaped, table.notes)]
+    return [*blocks, _markdown_table(table)] if table.rows else blocks
+
+
+def _markdown_table(table: TextTable) -> str:
+    lines = [table.columns, ("---:",) * len(table.columns), *table.rows]
+    safe = [[re.sub(r"([|<])", r"\\\1", cell) for cell in cells] for cells in lines]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in safe)
 
 
 def _count_line(ranking: pa.Table) -> str:

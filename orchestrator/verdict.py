@@ -1,7 +1,8 @@
 """Which devices are not what their model is, and since when: a verdict from the readings of their canaries.
 
 Logs of seconds are compared within a model. What all its devices do alike (a first canary on a cool chip) is taken out
-first: the median over the devices of how far each is above its own quickest quarter. Then a reading is bad that
+first: the median over the devices, of two the smaller, of how far each is from its own quickest quarter. Then a reading
+is bad that
 
 - belongs to a device whose median over time is off the model's by more than ``max(3 MAD, 3%)``, and is itself more than
   half of that off; or
@@ -11,7 +12,8 @@ first: the median over the devices of how far each is above its own quickest qua
 MAD is scaled to the standard deviation of a normal distribution (x 1.4826, as in Leys et al. 2013, «Detecting
 outliers»), once between devices and once between neighbouring readings of one. In a large fleet 3 of them are
 exceeded by chance: the factor grows with how many are tested (Bonferroni), so that a healthy fleet of any size has a
-false alarm in about one case of a hundred; with 64 devices it is 3.8.
+false alarm in about one case of a hundred; with 64 devices it is 3.9. The floor is a fixed figure: where the devices of
+a model have a standard deviation of 1%, so that it is 3 of these, some 2% of healthy fleets have a false alarm.
 
 Few devices. Of one there is nobody to compare with: it is never bad. Two or three have no MAD worth the name, and a
 median of two that either can spoil: the faster of two (the middle one of three) stands for the model, only slower ones
@@ -94,32 +96,34 @@ def centre(values: Floats) -> Floats:
 
 def _middle(values: Floats, few: int = 0) -> Floats:
     """Median over the first axis, skipping NaN: NaN of none. Of fewer than ``few`` the lower of the middle ones."""
-    ordered, count = np.sort(values, axis=0), np.isfinite(values).sum(axis=0)
+    ordered: Floats = np.sort(values, axis=0)  # NaN last
+    count = np.isfinite(values).sum(axis=0)
     low = np.maximum(count - 1, 0) // 2
     high = np.where(count < few, low, np.minimum(count // 2, len(values) - 1))
-    return np.asarray((_pick(ordered, low) + _pick(ordered, high)) / 2)
+    return np.add(_pick(ordered, low), _pick(ordered, high)) / 2
 
 
 def _pick(ordered: Floats, index: NDArray[np.int64]) -> Floats:
-    return np.asarray(np.take_along_axis(ordered, np.asarray(index)[None], axis=0)[0])
+    picked: Floats = np.take_along_axis(ordered, np.asarray(index)[None], axis=0)[0]
+    return picked
 
 
 def _matrix(devices: Sequence[Mapping[int, float]]) -> Floats:
     seconds = np.full((len(devices), max(max(device) for device in devices)), np.nan)
     for i, device in enumerate(devices):
         seconds[i, np.array(list(device)) - 1] = list(device.values())
-    return np.log(seconds)
+    log: Floats = np.log(seconds)
+    return log
 
 
 def _judge(log: Floats) -> _Found:
-    devices = len(log)
+    devices, noise = len(log), _noise(log)
     step = log - _quickest_quarter(log)[:, None]
-    shared = centre(_held(step))
+    shared = _shared(_held(step))
     log, step = log - shared, step - shared
     level = _middle(log.T)
     model = float(centre(level))
     off = log - model
-    noise = _noise(step)
     few = devices < FEW
     wider = np.sqrt(2)
     if few:
@@ -139,6 +143,14 @@ def _quickest_quarter(log: Floats) -> Floats:
     """The first quartile of each device's readings, as one of them: slow ones may be three quarters of all."""
     ordered, count = np.sort(log, axis=1), np.isfinite(log).sum(axis=1)
     return _pick(ordered.T, (count - 1) // 4)
+
+
+def _shared(step: Floats) -> Floats:
+    """What all devices do alike at each number: their median, of two what the calmer one does."""
+    if len(step) != 2:
+        return centre(step)
+    calmer: Floats = np.take_along_axis(step, np.abs(step).argmin(axis=0)[None], axis=0)[0]
+    return calmer
 
 
 def _held(values: Floats) -> Floats:
@@ -166,10 +178,10 @@ def _reason(model: str, devices: int, off: Floats, bad: NDArray[np.bool_]) -> st
     percent = float(np.expm1(np.median(off[bad]))) * 100
     reference = {2: "the other device", 3: "the middle one of three"}.get(devices, f"the median of {devices}")
     numbers = _ranges((np.flatnonzero(bad) + 1).tolist())
-    plural = "s" if int(bad.sum()) > 1 else ""
-    way = "longer" if percent > 0 else "less"
+    noun = "canaries" if int(bad.sum()) > 1 else "canary"
+    way = "longer" if percent > 0 else "less time"
     last = int(np.flatnonzero(np.isfinite(off))[-1]) + 1
-    return f"took {abs(percent):.1f}% {way} than {reference} ({model}) in canary{plural} {numbers} of {last}"
+    return f"took {abs(percent):.1f}% {way} than {reference} ({model}) in {noun} {numbers} of {last}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:

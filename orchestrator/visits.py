@@ -1,7 +1,8 @@
 """The samples of each Shard as one matrix: rounds by Gemms."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,11 @@ class ShardKey:
     uuid: str
     bundle_id: str
     attempt: int
+
+
+def shard_key(row: Mapping[str, Any]) -> ShardKey:
+    """Name the Shard that a row came from."""
+    return ShardKey(row["uuid"], row["bundle_id"], row["attempt"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ one not.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
@@ -227,7 +228,9 @@ class Comparison:
         return True
 
 
-def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1) -> Comparison:
+def compare(
+    log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1, blocks: NDArray[np.int64] | None = None
+) -> Comparison:
     """Compare Candidates by ``log_cost[rounds, candidates]``, log of seconds per FLOP; NaN where not sampled.
 
     looks: at how many points the rounds may have been stopped for what had been measured. The error that ``confidence``
@@ -238,27 +241,50 @@ def compare(log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1)
     there are SETTLED_ROUNDS of them: a slow Candidate disturbs its neighbours (a chip under a power cap boosts beside a
     kernel that draws little). For the same reason one that left is set against what the others cost once it had left,
     as they would run in a model of their own, and its intervals reach to what they cost beside it.
+
+    blocks: which device measured each round, where several did. Who left, when, and what that changed is found device
+    by device: how fast one is says nothing of what the Candidates on another did. One that was not measured at all on
+    a device (it did not fit) has not left there. The intervals hold for these devices in these rounds.
     """
     finite = np.isfinite(log_cost)
-    counts = finite.sum(axis=0)
-    stayed = (counts == counts.max(initial=0)) & (counts > 0)
+    blocks = np.zeros(len(log_cost), dtype=np.int64) if blocks is None else blocks
+    by_block = {int(block): finite[blocks == block].sum(axis=0) for block in np.unique(blocks)}
+    counts = np.sum([*by_block.values(), np.zeros(finite.shape[1], dtype=np.int64)], axis=0)
+    stayed = (counts > 0) & _in_all_rounds(by_block)
+    agreed = bool(stayed.any())
+    if not agreed:  # every one left on some device: those with the most rounds count as the ones that stayed
+        stayed = (counts > 0) & (counts == counts.max(initial=0))
     tie, alpha = math.log1p(tie_pct / 100), (1 - confidence) / looks
     if not stayed.any():
         nothing = np.full(len(counts), np.nan)
         every = np.ones(len(log_cost), dtype=bool)
         return Comparison(log_cost, nothing, stayed, every, every, nothing, tie, alpha)
+    # One that was not measured on every device would be another reference on each.
+    everywhere = stayed & np.all([found > 0 for found in by_block.values()], axis=0)
+    reference = everywhere if everywhere.any() else stayed
     kept: NDArray[np.bool_] = np.asarray(
-        finite[:, stayed].any(axis=1)
+        finite[:, reference].any(axis=1)
     )  # a round that none of them finished compares nothing
-    log_cost, finite = log_cost[kept], finite[kept]
-    level = np.nanmedian(log_cost[:, stayed], axis=1, keepdims=True)
+    log_cost, finite, blocks = log_cost[kept], finite[kept], blocks[kept]
+    level = np.nanmedian(log_cost[:, reference], axis=1, keepdims=True)
     relative = log_cost - level
-    settled: NDArray[np.bool_] = np.asarray(finite.sum(axis=1) < np.count_nonzero(counts))
-    if settled.sum() < SETTLED_ROUNDS:
-        settled = np.ones(len(relative), dtype=bool)
-    compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
+    settled = np.ones(len(relative), dtype=bool)
     shift = np.zeros(len(counts))
-    if not settled.all():
-        beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (~settled, settled))
-        shift[~stayed] = after - beside
+    for block, found in by_block.items() if agreed else ():
+        here = blocks == block
+        later = here & (finite.sum(axis=1) < np.count_nonzero(found))
+        if later.sum() < SETTLED_ROUNDS or not (here & ~later).any():
+            continue
+        settled[here] = later[here]
+        beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (here & ~later, later))
+        # Of one that was measured on several devices, the rounds of each count.
+        left = ~stayed & (found < found.max())
+        shift[left] += (after - beside) * found[left] / np.maximum(counts[left], 1)
+    compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
     return Comparison(relative, trimmed(compared).mean - shift, stayed, settled, kept, shift, tie, alpha)
+
+
+def _in_all_rounds(by_block: Mapping[int, NDArray[np.int64]]) -> NDArray[np.bool_]:
+    """Whether each Candidate was in all rounds of every device that measured it at all."""
+    each = [(found == 0) | (found == found.max(initial=0)) for found in by_block.values()]
+    return np.asarray(np.all(each, axis=0))

@@ -266,3 +266,80 @@ def test_the_labels_and_the_drift_change_nothing(costs: np.ndarray, drift: np.nd
     assert moved.against(0)[1] == pytest.approx(half, abs=1e-6, rel=1e-6)
     assert all((plain.groups[i] or 0) >= 1 for i in plain.order)
     assert plain.groups[plain.order[0]] == 1
+
+
+# Several devices
+
+
+def on_two_devices(
+    random: np.random.Generator, *, level: float, boost: float = 0.0, failed: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Costs 0, 0, 1, 2 and 30%: the last leaves after 10 and 14 rounds, before which the others gain ``boost``.
+
+    The second device is ``level`` slower, with twice as many rounds; the second Candidate may have ``failed`` on it.
+    """
+    rows, blocks = [], []
+    for device, (rounds, leaves) in enumerate(((30, 10), (60, 14))):
+        log = np.array(TRUTH) + device * level + 0.003 * random.standard_normal((rounds, len(TRUTH)))
+        log[:leaves, :-1] -= boost
+        log[leaves:, -1] = np.nan
+        if failed and device == 1:
+            log[:, 1] = np.nan
+        rows.append(log)
+        blocks += [device] * rounds
+    return np.concatenate(rows), np.array(blocks)
+
+
+TRUTH = [0.0, 0.0, 0.01, 0.02, 0.3]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("level", [0.0, 0.02, 0.2])
+def test_intervals_hold_whatever_one_device_is_slower_by(level: float, failed: bool) -> None:
+    random, misses, families = np.random.default_rng(20), 0, 300
+    for _ in range(families):
+        comparison = compare(*with_blocks(on_two_devices(random, level=level, failed=failed)))
+        estimate, half = comparison.against(0)
+        misses += any(abs(estimate[i] - TRUTH[i]) > half[i] for i in range(5))
+        assert half[1:4].max() < 0.015
+        assert comparison.stayed.tolist() == [True, True, True, True, False]
+    assert misses / families <= 0.05
+
+
+@pytest.mark.parametrize("boost", [0.0, 0.15])
+@pytest.mark.parametrize("level", [0.0, 0.2, -0.2])
+def test_how_fast_a_device_is_says_nothing_of_one_that_left(level: float, boost: float) -> None:
+    random = np.random.default_rng(21)
+    found = [compare(*with_blocks(on_two_devices(random, level=level, boost=boost))).effect for _ in range(20)]
+    assert np.mean([effect[4] - effect[0] for effect in found]) == pytest.approx(0.3, abs=0.002)
+
+
+def test_one_that_failed_on_a_device_has_not_left_there() -> None:
+    log, blocks = on_two_devices(np.random.default_rng(22), level=0.2, failed=True)
+    comparison = compare(log, 0.5, 0.95, blocks=blocks)
+    assert comparison.order[:2] in ([0, 1], [1, 0])
+    assert comparison.disturbed.sum() == 10 + 14
+    alone = compare(log[blocks == 0], 0.5, 0.95)
+    assert comparison.difference(1, 0) == pytest.approx(alone.difference(1, 0), rel=0.2)
+
+
+def test_devices_on_which_different_ones_stayed_are_compared_all_the_same() -> None:
+    random = np.random.default_rng(23)
+    log = np.array([0.0, 0.1]) + 0.001 * random.standard_normal((60, 2))
+    log[10:30, 1] = np.nan
+    log[40:, 0] = np.nan
+    comparison = compare(log, 0.5, 0.95, blocks=np.repeat([0, 1], 30))
+    assert comparison.groups == [1, 2]
+    assert np.isfinite(comparison.effect).all()
+
+
+def test_one_device_is_as_if_nothing_were_said_of_devices() -> None:
+    log, _ = on_two_devices(np.random.default_rng(24), level=0.0)
+    said, unsaid = compare(log, 0.5, 0.95, blocks=np.full(len(log), 7)), compare(log, 0.5, 0.95)
+    assert np.array_equal(said.effect, unsaid.effect)
+    assert said.groups == unsaid.groups
+
+
+def with_blocks(devices: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, float, float, int, np.ndarray]:
+    log, blocks = devices
+    return log, 0.5, 0.95, 1, blocks

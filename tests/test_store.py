@@ -36,7 +36,7 @@ sm_clock_mean_mhz:double sm_clock_min_mhz:double memory_clock_mean_mhz:double te
 power_mean_w:double window_energy_j:double power_limited:bool throttled:bool reasons:list<string>
 protocol:string protocol_version:int32 l2:string power:string allow_tf32:bool tie_pct:double confidence:double
 looks:int32 random_seed:int64 started_utc:timestamp[us,UTC] prepare_s:double soak_s:double measuring_s:double
-rounds:int32 resolved:bool stop_reason:string redone:int32 first_round:int32 notes:list<string>
+rounds:int32 resolved:bool stop_reason:string redone:int32 first_round:int32 canary:int32 notes:list<string>
 code_version:string plan_hash:string
 """
 RANKING_COLUMNS = """

@@ -1,12 +1,14 @@
 """A ranking on the screen: inside 80 columns, and never markup from a device's or a user's text."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from orchestrator.fleet import DeviceSummary, Fleet
 from orchestrator.ranking import rank
 from orchestrator.store import RunStore, shard_table
 from orchestrator.tables import family_tables
@@ -112,3 +114,51 @@ def test_a_measured_run_prints_its_ranking(tmp_path: Path) -> None:
         ["128", "0.750", "best", "+37.5%", "1", "24,576", "128", "0.667", "1.00"],
         ["512", "0.750", "best", "+37.5%", "1", "98,304", "512", "1.00", "0.500"],
     ]
+
+
+# Several devices
+
+DEVICE = DeviceSummary(
+    uuid="GPU-8f14e45f-ceea",
+    host="ip-10-0-12-123",
+    families=1234,
+    canary=0.1,
+    time=0.1,
+    worst=0.3,
+    worst_family="mlp-h64",
+    sm_clock_mean_mhz=1980.0,
+    temperature_max_c=61.0,
+    power_mean_w=1000.0,
+    throttled=True,
+)
+FLEET = Fleet(gpu="NVIDIA H200", devices=(DEVICE, replace(DEVICE, uuid="GPU-9f14e45f-ceea", host="b|<c>")))
+
+
+def test_the_devices_come_after_the_families_and_fit_80_columns() -> None:
+    out = io.StringIO()
+    notes = ["suspect: GPU-1 took 20.0% longer"]
+    show(Path("r"), ranking_of({}), 5, console=Console(file=out, width=80), notes=notes, fleets=[FLEET])
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    first, header, row = (
+        next(i for i, line in enumerate(lines) if line.startswith(start))
+        for start in ("NVIDIA H200: 2 devices", "  device ", "8f14e45f ")
+    )
+    assert first < header < row
+    assert any(line.startswith("mlp h=8192") for line in lines[:first])
+    assert lines[header].split() == ["device", "host", "state", "families", "canary", "time", "worst", "MHz", "°C", "W"]
+    assert lines[row].split()[2:] == ["throttled", "1234", "+10.0%", "+10.0%", "+30.0%", "1980", "61", "1000"]
+    assert lines[-3:-1] == [*notes, "r: 1 ok"]
+
+
+def test_markdown_has_the_devices_too_all_of_them_and_the_notes_at_its_head() -> None:
+    many = Fleet(gpu="NVIDIA H200", devices=tuple(replace(DEVICE, uuid=f"GPU-{i:08d}") for i in range(64)))
+    text = markdown(Path("run"), ranking_of({}), 5, notes=["suspect: GPU-1"], fleets=[FLEET, many])
+    assert text.index("suspect: GPU-1") < text.index("## mlp") < text.index("## NVIDIA H200: 2 devices")
+    assert all(f"| {i:08d} |" in text for i in range(64))
+    assert r"| b\|\<c> |" in text
+
+
+def test_a_run_on_one_device_says_nothing_of_a_fleet() -> None:
+    assert "devices" not in printed(ranking_of({}))
+    assert "devices" not in markdown(Path("run"), ranking_of({}), 5)

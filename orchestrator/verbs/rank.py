@@ -14,6 +14,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=_positive, default=None, help="candidates to print per family (default: the run's rank.top)"
     )
+    parser.add_argument(
+        "--include-suspects",
+        action="store_true",
+        help="rank also what devices measured while their canaries were off their model's",
+    )
 
 
 def _positive(text: str) -> int:
@@ -30,10 +35,11 @@ def execute(arguments: argparse.Namespace) -> int:
 
     store = find_run(arguments.run, arguments.dir)
     top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
-    ranking = rank(store)
-    show(store.path, ranking.table, top, ranking.problems)
+    ranking = rank(store, include_suspects=arguments.include_suspects)
+    show(store.path, ranking.table, top, ranking.problems, notes=ranking.notes, fleets=ranking.fleets)
+    text = markdown(store.path, ranking.table, top, notes=ranking.notes, fleets=ranking.fleets)
     try:
-        store.write_ranking(ranking.table, markdown(store.path, ranking.table, top))
+        store.write_ranking(ranking.table, text)
     except StoreError as error:  # somebody else's run, an archive: the tables are what was asked for
         sys.stderr.write(f"the ranking was not written: {error}\n")
     return int(bool(ranking.problems))

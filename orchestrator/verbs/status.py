@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.canary import is_canary
 from orchestrator.verbs.common import add_run
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def _status(store: "RunStore") -> tuple[list[str], bool]:
     rows = reader.facts(
         ("bundle_id", "attempt", "uuid", "gpu", "host", "gemm_id", "status", "message")
     ).table.to_pylist()
-    gemms = {(row["gemm_id"], row["uuid"], row["bundle_id"]): row for row in sorted(rows, key=lambda r: r["attempt"])}
+    ordered = sorted((row for row in rows if not is_canary(row["bundle_id"])), key=lambda row: row["attempt"])
+    gemms = {(row["gemm_id"], row["uuid"], row["bundle_id"]): row for row in ordered}
     counts = Counter(row["status"] for row in gemms.values())
     lines = [*_head(store, manifest, rows), f"gemms     {_counted(counts) or 'none yet'}"]
     for status in counts:
@@ -49,7 +51,7 @@ def _status(store: "RunStore") -> tuple[list[str], bool]:
 
 
 def _head(store: "RunStore", manifest: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
-    bundles = {row["bundle_id"] for row in rows}
+    bundles = {row["bundle_id"] for row in rows if not is_canary(row["bundle_id"])}
     devices = sorted({(row["gpu"], row["uuid"], row["host"]) for row in rows})
     total = manifest.get("bundles", "?")
     return [
