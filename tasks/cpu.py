@@ -22,7 +22,8 @@ DEFAULT_CACHE_BYTES = 32 * 2**20
 """Last-level cache where the system does not tell."""
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return what the CPU calls itself."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -88,7 +89,7 @@ class CpuDevice(Device):
         torch.set_num_threads(threads)  # Ray sets OMP_NUM_THREADS=1 for its workers
         info = DeviceInfo(
             kind="cpu",
-            gpu=_cpu_name(),
+            gpu=cpu_name(),
             uuid=f"CPU-{socket.gethostname()}",
             host=socket.gethostname(),
             sm_count=threads,

@@ -1,0 +1,65 @@
+"""``doctor``: whether the cluster that a sweep would use is fit for it."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from orchestrator import cluster
+from orchestrator.verbs.common import add_sweep, configured, printed_cfg
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.health_records import Finding, Fleet
+    from orchestrator.schema import Config
+
+EXIT_CODES = (
+    "exit codes: 0 fit for a sweep; 1 something would spoil it; 2 usage, configuration or cluster; 130 interrupted"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    add_sweep(parser)
+    parser.epilog = EXIT_CODES
+    parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Inspect, and print; 1 where something would spoil a sweep."""
+    config = configured(arguments)
+    if printed_cfg(arguments, config):
+        return 0
+    with cluster.connect(config.cluster, ("orchestrator.inspect_cluster",)) as own_ray:
+        from orchestrator.inspect_cluster import inspect_fleet
+
+        fleet = inspect_fleet(config, own_ray=own_ray)
+    # What Ray prints until it has ended is kept from standard output, so this comes after it.
+    from orchestrator.health import examine
+    from orchestrator.health_records import PROBLEM
+
+    findings = examine(fleet)
+    if arguments.json:
+        sys.stdout.write(json.dumps(document(config, fleet, findings), indent=2) + "\n")
+    else:
+        from orchestrator.health_tables import show
+
+        show(fleet, findings)
+    return int(any(finding.severity == PROBLEM for finding in findings))
+
+
+def document(config: "Config", fleet: "Fleet", findings: "Sequence[Finding]") -> dict[str, Any]:
+    """Return all records as plain values; docs/doctor.md describes them."""
+    from orchestrator.health_records import PROBLEM
+
+    return {
+        "ok": not any(finding.severity == PROBLEM for finding in findings),
+        "conf": config.conf_name,
+        "overrides": list(config.overrides),
+        "gpu": fleet.gpu,
+        "findings": [asdict(finding) for finding in findings],
+        "results": None if fleet.disk is None else asdict(fleet.disk),
+        "nodes": [asdict(report) for report in fleet.reports],
+    }
