@@ -7,10 +7,12 @@ import re
 import secrets
 import socket
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -184,6 +186,7 @@ def _prepare_environment(*, local: bool) -> None:
     if local:
         # Workers inherit it. By Ray's runtime environment the first worker would be ready some seconds later.
         os.environ.update(WORKER_ENVIRONMENT)
+        _share_path()
         # The worker that Ray starts ahead of need imports these, torch among them, while the driver connects.
         os.environ.setdefault("RAY_preload_python_modules", ",".join(WORKER_MODULES))
     if local and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
@@ -192,6 +195,16 @@ def _prepare_environment(*, local: bool) -> None:
         # later, they would reach its servers only, and the driver could not talk to them.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def _share_path() -> None:
+    """Have workers import this very package: in a checkout, another version may be installed beside it."""
+    import orchestrator
+
+    root = str(Path(orchestrator.__file__).parent.parent)
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != root]
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *others])
 
 
 def _init_options(*, local: bool) -> dict[str, Any]:

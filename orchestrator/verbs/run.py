@@ -151,6 +151,7 @@ def _measure(
 def _conclude(config: Config, store: "RunStore", result: "SweepResult", former: "Former | None" = None) -> int:
     """Rank, write and print; the exit code tells how the sweep ended."""
     from orchestrator.ranking import rank
+    from orchestrator.suspects import STATUS as SUSPECT
     from orchestrator.terminal import markdown, show
 
     if result.interrupted and not store.shard_paths():
@@ -159,7 +160,10 @@ def _conclude(config: Config, store: "RunStore", result: "SweepResult", former: 
         return result.exit_code
     with broken_off(config, store):
         ranking = rank(store)
-        store.write_ranking(ranking.table, markdown(store.path, ranking.table, config.rank.top))
+        store.write_ranking(
+            ranking.table,
+            markdown(store.path, ranking.table, config.rank.top, notes=ranking.notes, fleets=ranking.fleets),
+        )
         store.update_manifest(
             ended_utc=_now(),
             status="interrupted" if result.interrupted else "unfinished" if result.unfinished else "finished",
@@ -176,9 +180,9 @@ def _conclude(config: Config, store: "RunStore", result: "SweepResult", former: 
             f"not all: {result.unfinished} bundles were not measured; go on with: "
             f"python -m orchestrator resume={shlex.quote(str(store.path))}"
         )
-    show(store.path, ranking.table, config.rank.top, problems)
-    nothing = "ok" not in ranking.table["status"].to_pylist()
-    return result.exit_code or int(bool(ranking.problems) or nothing)
+    show(store.path, ranking.table, config.rank.top, problems, notes=ranking.notes, fleets=ranking.fleets)
+    statuses = set(ranking.table["status"].to_pylist())
+    return result.exit_code or int(bool(ranking.problems) or "ok" not in statuses or SUSPECT in statuses)
 
 
 @contextmanager
@@ -217,7 +221,8 @@ def _show(config: Config, store: "RunStore") -> None:
     from orchestrator.terminal import show
 
     ranking = rank(store)
-    show(store.path, ranking.table, config.rank.top, ranking.problems)
+    top = config.rank.top
+    show(store.path, ranking.table, top, ranking.problems, notes=ranking.notes, fleets=ranking.fleets)
 
 
 def run_name(config: Config) -> str:
