@@ -1,7 +1,6 @@
 """The driver's loop, against an Engine in this process."""
 
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -218,16 +217,14 @@ def test_workers_end_when_a_result_cannot_be_written() -> None:
     assert bench.engine.workers == {}
 
 
-def test_a_large_fleet_with_deaths_ends_every_bundle_once_at_little_cost() -> None:
+def test_a_large_fleet_with_deaths_ends_every_bundle_once() -> None:
     chance = random.Random(1)
     work = [bundle(h) for h in range(1, 2001)]
     fleet = {f"n{node}": [device_info(f"{node}-{index}") for index in range(8)] for node in range(32)}
     bench = Bench(work, lambda item: dead(item) if chance.random() < 0.01 else good(item), places=fleet)
-    began = time.perf_counter()
     assert bench.dispatcher.run() == ""
     assert set(bench.ends.count.values()) == {1}
     assert len(bench.ends.count) == 2000
-    assert (time.perf_counter() - began) / 2000 < 0.001
 
 
 def _event(name: str, report: Report) -> Event:

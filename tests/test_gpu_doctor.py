@@ -159,7 +159,7 @@ def test_the_verb_sees_what_ray_nvml_and_torch_see(tmp_path: Path, by_torch: dic
     done = subprocess.run(
         [sys.executable, "-m", "orchestrator", "doctor", "cluster.gpu=any", "--json"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         timeout=170,
