@@ -30,18 +30,17 @@ REQUIREMENTS = ROOT / "tests" / "job-server.txt"
 LONG_SPACE = ("conf=cpu", "space.h={start: 128, stop: 640, step: 8}", "space.tp=1", "space.roles=seed_bmm")
 
 
-def job_server_packages(cache: pytest.Cache) -> Path:
-    """Return the folder that ``make install`` has put the job server's packages into, else one of the cache."""
+def job_server_packages(own: Path) -> Path:
+    """Return the folder that ``make install`` has put the job server's packages into, else ``own``, filled by pip."""
     pins = [line.split("==") for line in REQUIREMENTS.read_text().split() if "==" in line]
-    folders = [Path(sys.prefix) / "job-server", cache.mkdir("job-server")]
-    for folder in folders:
+    for folder in (Path(sys.prefix) / "job-server", own):
         installed = importlib.metadata.distributions(path=[str(folder)])
         found = {re.sub(r"[-_.]+", "_", item.metadata["Name"]).lower(): item.version for item in installed}
         if all(found.get(name) == version for name, version in pins):
             return folder
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
     done = subprocess.run(
-        [*pip, "--target", str(folders[-1]), "--requirement", str(REQUIREMENTS)],
+        [*pip, "--target", str(own), "--requirement", str(REQUIREMENTS)],
         capture_output=True,
         text=True,
         check=False,
@@ -49,16 +48,17 @@ def job_server_packages(cache: pytest.Cache) -> Path:
     )
     if done.returncode:
         pytest.skip(f"the job server's packages are not here, and pip cannot fetch them: {done.stderr.strip()}")
-    return folders[-1]
+    return own
 
 
 @pytest.fixture(scope="module")
-def job_cluster(pytestconfig: pytest.Config) -> Iterator[Launch]:
+def job_cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
     """One head, started by docs/launch/ray-start.sh, with its job server."""
-    assert pytestconfig.cache is not None
+    cache = getattr(pytestconfig, "cache", None)  # it can be switched off
+    own = cache.mkdir("job-server") if cache else tmp_path_factory.mktemp("job-server")
     port, server, client = free_port(), free_port(), free_port()
     with launch(
-        PYTHONPATH=str(job_server_packages(pytestconfig.cache)),
+        PYTHONPATH=str(job_server_packages(own)),
         RAY_API_SERVER_ADDRESS=f"http://127.0.0.1:{server}",
         RAY_PORT=str(port),
     ) as launched:
