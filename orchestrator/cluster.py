@@ -216,7 +216,8 @@ def _init_options(*, local: bool) -> dict[str, Any]:
     import orchestrator
     import tasks
 
-    return {**options, "runtime_env": {"py_modules": [orchestrator, tasks]}}
+    # By path: in a job, Ray copies what is given here, and a module cannot be copied.
+    return {**options, "runtime_env": {"py_modules": [module.__path__[0] for module in (orchestrator, tasks)]}}
 
 
 def _action(address: str) -> str:
