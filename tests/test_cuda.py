@@ -1,6 +1,5 @@
 """What of the GPU device can be checked without a GPU: how visits are made of launches. The rest is in test_gpu.py."""
 
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from tasks import cuda
+from tasks import bmm, cuda
 from tasks.cuda import CudaDevice, settled
 from tasks.family import Bundle, Family
+from tasks.gemm import Gemm
 from tasks.measure import measure_bundle
-from tasks.pool import OperandPool
+from tasks.pool import OperandPool, Operands
 from tasks.settings import Timing
 from tests.builders import up_family
 
@@ -28,14 +28,19 @@ def test_power_and_clock_have_settled_when_a_second_repeats_the_one_before() -> 
     assert not settled(falling_clock)
 
 
+CALL_S = 20e-6
+
+
 class FakeEvent:
-    """An event of a device that does at once what it is told."""
+    """An event of a device that does at once what it is told, and on whose clock every call takes CALL_S."""
+
+    calls = 0
 
     def __init__(self, **_: object) -> None:
         self.at = 0.0
 
     def record(self) -> None:
-        self.at = time.perf_counter()
+        self.at = FakeEvent.calls * CALL_S
 
     def synchronize(self) -> None:
         pass
@@ -59,6 +64,14 @@ FACTS = SimpleNamespace(
 )
 
 
+_call = bmm.call
+
+
+def counted(gemm: Gemm, operands: Operands) -> None:
+    FakeEvent.calls += 1
+    _call(gemm, operands)
+
+
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     """A device whose kernels run on the CPU, whose graphs call them, and of which NVML knows nothing."""
@@ -77,6 +90,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
     }.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(bmm, "call", counted)
     monkeypatch.setattr(cuda, "capture", lambda work: SimpleNamespace(replay=work))
     opened = CudaDevice()
     opened.torch_device = torch.device("cpu")
@@ -102,7 +116,7 @@ def test_a_family_is_measured_in_one_way(device: CudaDevice, changes: dict[str, 
     assert len({(sample.calls, sample.lead_calls) for sample in result.samples}) == 1
     assert {sample.lead_calls for sample in result.samples} == {lead}
     assert (result.rounds, len(result.samples)) == (3, 9)
-    assert (result.soak_s > 0.01) == (timing.power == "sustained")
+    assert device.soaked == (timing.power == "sustained")
 
 
 def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

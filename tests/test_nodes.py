@@ -20,6 +20,7 @@ sys.meta_path.insert(0, Absent())
 
 import orchestrator.worker, tasks.measure
 from orchestrator.engine import Result
+from orchestrator.queue import Assignment
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
 from tasks.settings import Timing
@@ -35,7 +36,8 @@ timing = Timing(soak_min_s=0, soak_max_s=0, max_seconds=0.1)
 spec = orchestrator.worker.WorkerSpec(kind="cpu", timing=timing, code_version="1", plan_hash="x")
 worker = orchestrator.worker.Worker(spec)
 info = list(worker.open())[-1]
-result = list(worker.measure(Bundle(families=(family,)), 1))[-1]
+bundle = Bundle(families=(family,))
+result = list(worker.measure(Assignment(bundle=bundle, attempt=1, worker="w", device=info.uuid)))[-1]
 import pyarrow
 rows = pyarrow.ipc.open_stream(result.shard).read_all().num_rows if isinstance(result, Result) else result
 print(json.dumps({"kind": info.kind, "rows": rows}))
