@@ -118,12 +118,26 @@ class Cluster:
 class Run:
     """Where the results go."""
 
-    dir: str = field(default="results", metadata=_meta("directory that holds the runs", Text(type_text="a directory")))
+    dir: str = field(
+        default="results",
+        metadata=_meta("directory that holds the runs, or its URI (s3://…)", Text(type_text="a directory or URI")),
+    )
     name: str | None = field(
         default=None,
         metadata=_meta(
             "name of the run; null: the sweep's name and the time", Text(optional=True, validate=_directory_name)
         ),
+    )
+    spool: str | None = field(
+        default=None,
+        metadata=_meta(
+            "where a run is kept on its way to a URI; null: under ~/.local/state",
+            Text(type_text="a directory", optional=True),
+        ),
+    )
+    upload_timeout_s: float = field(
+        default=120.0,
+        metadata=_meta("seconds to wait at the end for a store that takes no file", Number(low=0, high=86400)),
     )
 
 

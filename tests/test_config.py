@@ -54,6 +54,8 @@ def test_the_schema_keys_are_frozen() -> None:
         *(f"cluster.{name}" for name in ("gpu", "address", "start_timeout_s", "max_gpus", "fallback", "reference_gpu")),
         "run.dir",
         "run.name",
+        "run.spool",
+        "run.upload_timeout_s",
         "rank.top",
     ]
 

@@ -9,6 +9,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "plan": "say what a sweep would measure, skip and cost; starts nothing",
         "rank": "rank a run again from its shards and print the tables",
         "status": "say how far a run is and what failed",
+        "upload": "send what a store lacks of a run that was measured for it",
     }
 )
 """Name and one line of help. A verb's module is imported only when it is used: ``--help`` stays fast."""

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__, cluster
 from orchestrator import config as configuration
 from orchestrator.errors import StoreError
+from orchestrator.results import Results, results
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
@@ -43,28 +43,20 @@ def execute(arguments: argparse.Namespace) -> int:
     if printed_cfg(arguments, config):
         return 0
     expansion = expand_space(config)
-    check_place(config)
-    log.info("starting Ray")
-    with cluster.connect(config.cluster, MODULES) as own_ray:
-        log.info("connected")
-        if config.cluster.gpu == "auto" and not cluster.accelerators():
-            config = _fallback(config)
-            expansion = expand_space(config)
-        store, result = _sweep(config, expansion, own_ray=own_ray)
-    # What Ray prints until it has ended is kept from standard output, so the tables come after it.
-    return _conclude(config, store, result)
-
-
-def check_place(config: Config) -> None:
-    """Raise StoreError where the run cannot be created: better now than after the cluster has started."""
-    results = Path(config.run.dir)
-    existing = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise StoreError(f"run.dir={results}: {existing} is not a directory")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise StoreError(f"run.dir={results}: {existing} is not writable")
-    if config.run.name is not None and (results / config.run.name).exists():
-        raise StoreError(f"run {results / config.run.name} exists already: choose another run.name")
+    with results(config.run) as place:
+        place.check(config.run.name)  # better now than after the cluster has started
+        log.info("starting Ray")
+        with cluster.connect(config.cluster, MODULES) as own_ray:
+            log.info("connected")
+            if config.cluster.gpu == "auto" and not cluster.accelerators():
+                config = _fallback(config)
+                expansion = expand_space(config)
+            store, result = _sweep(config, expansion, place, own_ray=own_ray)
+        # What Ray prints until it has ended is kept from standard output, so the tables come after it.
+        code = _conclude(config, store, result)
+        problems = place.finish()
+        sys.stderr.writelines(f"{problem}\n" for problem in problems)
+        return code or int(bool(problems))
 
 
 def _fallback(config: Config) -> Config:
@@ -77,17 +69,16 @@ def _fallback(config: Config) -> Config:
     return configuration.compose(config.cluster.fallback, config.overrides)
 
 
-def _sweep(config: Config, expansion: Expansion, *, own_ray: bool) -> tuple["RunStore", "SweepResult"]:
+def _sweep(config: Config, expansion: Expansion, place: Results, *, own_ray: bool) -> tuple["RunStore", "SweepResult"]:
     from rich.console import Console
 
     from orchestrator import progress
     from orchestrator.driver import sweep
-    from orchestrator.store import RunStore
 
     hashed = plan_hash(config, expansion)
     if config.cluster.gpu != "cpu":
         cluster.require(config.cluster.gpu, cluster.nodes())
-    store = RunStore.create(config.run.dir, run_name(config), _manifest(config, expansion, hashed))
+    store = place.create(run_name(config), _manifest(config, expansion, hashed))
     with broken_off(config, store), progress.show(expansion.bundles, Console(stderr=True)) as board:
         result = sweep(
             config,
