@@ -38,10 +38,11 @@ class Address:
         if not is_uri(text):
             raise StoreError(f"'{shorten(text)}' is not a URI such as s3://bucket/prefix")
         parts = urlsplit(text)
-        if "@" in parts.netloc and parts.scheme in ("s3", "gs", "gcs"):
+        user, _, host = parts.netloc.rpartition("@")
+        if ":" in user or (user and parts.scheme == "s3"):
             raise StoreError(
-                f"{parts.scheme}://…@{parts.netloc.rpartition('@')[2]}{parts.path}: no credentials in a URI, the "
-                "manifest would keep them; use the store's environment variables or its configuration file"
+                f"{parts.scheme}://…@{host}{parts.path}: no credentials in a URI, the manifest would keep them; use "
+                "the store's environment variables or its configuration file"
             )
         return cls(scheme=parts.scheme, authority=parts.netloc, path=parts.path.rstrip("/"), query=parts.query)
 

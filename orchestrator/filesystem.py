@@ -22,8 +22,9 @@ GCS_RETRY_S = 5
 S3_OPTIONS = ("region", "scheme", "endpoint_override", "force_virtual_addressing", "tls_ca_file_path")
 S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
-NATIVE = ("file", "s3", "gs", "abfs", "hdfs")
-ATOMIC = ("s3", "gcs", "abfs", "az", "abfss", "gs", "s3a", "oss", "oci", "r2")
+NATIVE = ("file", "s3", "gs", "gcs", "hdfs", "viewfs")
+"""What pyarrow opens. Not Azure: without credentials its library ends the whole process, and the sweep with it."""
+OBJECT_STORES = ("s3", "gcs", "gs", "s3a", "abfs", "abfss", "az", "adl", "oss", "oci", "hf")
 """Stores in which an object appears only when all of it is there; in others a file is renamed into place."""
 
 
@@ -35,22 +36,20 @@ def open_filesystem(address: Address) -> tuple[fs.FileSystem, str]:
     """
     if address.scheme == "s3":
         return _s3(address), address.plain
-    native = (
-        address.with_option("retry_limit_seconds", str(GCS_RETRY_S)) if address.scheme in ("gs", "gcs") else address
-    )
-    try:
-        found, path = fs.FileSystem.from_uri(str(native))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        if address.scheme in NATIVE:
-            raise StoreError(f"{address}: {error}") from error
+    if address.scheme not in NATIVE:
         return _fsspec(address)
+    limited = address.with_option("retry_limit_seconds", str(GCS_RETRY_S)) if address.scheme[0] == "g" else address
+    try:
+        found, path = fs.FileSystem.from_uri(str(limited))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise StoreError(f"{address}: {error}") from error
     return found, path
 
 
 def is_atomic(filesystem: fs.FileSystem) -> bool:
     """Whether a write that breaks off leaves nothing under the file's own name."""
     protocols = fsspec_of(filesystem).protocol if is_fsspec(filesystem) else filesystem.type_name
-    return any(name in ATOMIC for name in ((protocols,) if isinstance(protocols, str) else protocols))
+    return any(name in OBJECT_STORES for name in ((protocols,) if isinstance(protocols, str) else protocols))
 
 
 def is_fsspec(filesystem: fs.FileSystem) -> bool:

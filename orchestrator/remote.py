@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ class Remote:
         """Raise StoreError where the directory's bucket, or the store, is not there for us."""
         with self._translated():
             filesystem, path = self._open()
-            if filesystem.type_name in ("s3", "gcs", "abfs"):
+            if filesystem.type_name in ("s3", "gcs"):
                 bucket = path.partition("/")[0]
                 if not bucket:
                     raise StoreError(f"{self.address}: no bucket is named; write {self.address.scheme}://BUCKET/PREFIX")
@@ -60,7 +60,7 @@ class Remote:
 
         Hidden files, such as a writer's temporary ones, are no part of a run.
         """
-        return {name: info.size for name, info in self._files() if not name.rpartition("/")[2].startswith(".")}
+        return {name: info.size for name, info in self._files() if is_visible(name)}
 
     def directories(self) -> list[str]:
         """Names of the directories directly under this one."""
@@ -87,6 +87,13 @@ class Remote:
         with self._translated(name):
             filesystem, path = self._open()
             filesystem.delete_file(f"{path}/{name}")
+
+    def remove_empty(self) -> None:
+        """Remove the directory if no file is in it: object stores keep a mark of one that was emptied."""
+        if not self._files():
+            with self._translated():
+                filesystem, path = self._open()
+                filesystem.delete_dir(path)
 
     def sweep(self) -> None:
         """Remove the temporary files that killed writers left."""
@@ -124,6 +131,11 @@ class Remote:
             if not native and not (self._opened and is_fsspec(self._opened[0])):
                 raise  # a fault of this program; fsspec's libraries alone raise what they like
             raise StoreError(f"{self.address}{f': {name}' if name else ''}: {explain(error)}") from error
+
+
+def is_visible(name: str) -> bool:
+    """Whether no part of a relative path is hidden; ``..`` is, so what a store lists cannot lead out of a directory."""
+    return not any(part.startswith((".", "/")) for part in PurePosixPath(name).parts)
 
 
 def explain(error: BaseException) -> str:

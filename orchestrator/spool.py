@@ -11,6 +11,7 @@ from typing import Self
 from orchestrator.address import Address
 from orchestrator.atomic import write_atomic
 from orchestrator.errors import StoreError
+from orchestrator.remote import is_visible
 from orchestrator.store import RunStore, safe_name
 
 RECORD = "remote.json"
@@ -88,9 +89,9 @@ def rewritten(run: Path) -> tuple[str, ...]:
 
 def local_sizes(run: Path) -> dict[str, int]:
     """Bytes of each file of the run by its name, in the order to send them: what speaks of others comes after them."""
-    paths = [path for path in run.rglob("[!.]*") if path.is_file() and path != run / RECORD]
+    found = (path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
     late = rewritten(run)
-    names = sorted((path.relative_to(run).as_posix() for path in paths), key=lambda n: (_place(n, late), n))
+    names = sorted((n for n in found if is_visible(n) and n != RECORD), key=lambda n: (_place(n, late), n))
     return {name: (run / name).stat().st_size for name in names}
 
 

@@ -17,7 +17,7 @@ from orchestrator.results import check_directory
 from orchestrator.schema import Run
 from orchestrator.spool import Origin, local_sizes, spool_root
 from orchestrator.store import RunStore
-from orchestrator.transfer import advice, lacking
+from orchestrator.transfer import advice, lacking, upload_command
 
 CHECK_S = 8.0
 """Seconds that a store may take to answer before the sweep starts."""
@@ -40,11 +40,6 @@ class SpooledResults:
     def check(self, name: str | None) -> None:
         """Raise StoreError where store or spool cannot be written, or the name is taken in either."""
         check_directory(self._root, "run.spool")
-        if name is not None and (self._root / name).exists():
-            raise StoreError(
-                f"run {self._root / name} is in the spool already: choose another run.name; what it lacks in the store "
-                f"is sent by: python -m orchestrator upload {self._root / name}"
-            )
         remote = Remote(self._base)
         try:
             within(CHECK_S, str(self._base), remote.require)
@@ -54,6 +49,11 @@ class SpooledResults:
             raise StoreError(f"run.dir: {error}") from error
         if self._base.scheme == "file":
             check_directory(Path(self._base.plain))
+        if name is not None and (self._root / name).exists():
+            raise StoreError(
+                f"run {self._root / name} exists already in the spool: choose another run.name; if the store lacks it, "
+                f"finish its upload by: {upload_command(self._root / name)}"
+            )
 
     def create(self, name: str, manifest: Mapping[str, Any]) -> RunStore:
         """Make a run in the spool, and begin to send it."""
@@ -147,5 +147,6 @@ class SpooledResults:
         try:
             for name in mirror.sent():
                 within(REMOVE_S, str(remote.address), partial(remote.remove, name))
+            within(REMOVE_S, str(remote.address), remote.remove_empty)
         except StoreError as error:
             sys.stderr.write(f"{error}\nno run was kept here, its manifest remains there\n")

@@ -64,11 +64,16 @@ def lacking(run: Path, origin: Origin, found: Mapping[str, int]) -> list[str]:
 
 def advice(run: Path, address: Address, files: int) -> str:
     """Say how many files are not in the store, that they are kept, and the command that sends them."""
-    count = f"{files} file{'s' if files != 1 else ''}"
+    count = "1 file of the run is" if files == 1 else f"{files} files of the run are"
     return (
-        f"{count} of the run missing in {address}; all of it is kept in {run}\n"
-        f"finish the upload by: python -m orchestrator upload {shlex.quote(str(run.absolute()))}"
+        f"{count} missing in {address}; all of it is kept in {run}\n"
+        f"finish the upload by: {upload_command(run)}"
     )
+
+
+def upload_command(run: Path) -> str:
+    """Return the command that sends what the store of a spooled run lacks."""
+    return f"python -m orchestrator upload {shlex.quote(str(run.absolute()))}"
 
 
 def fetch(address: Address, run: Path) -> None:

@@ -62,7 +62,9 @@ class Bucket:
         return count
 
     def put(self, key: str, content: bytes) -> None:
-        self._client("PUT", f"{NAME}/{key}", content)
+        s3 = self._s3()
+        s3.put_object(Bucket=NAME, Key=key, Body=content)
+        s3.close()
 
     @contextmanager
     def closed_to_strangers(self) -> Iterator[None]:

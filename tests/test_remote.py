@@ -13,7 +13,7 @@ import pytest
 from orchestrator.address import Address
 from orchestrator.errors import StoreError
 from orchestrator.patience import each
-from orchestrator.remote import Remote
+from orchestrator.remote import Remote, is_visible
 from tests.bucket import KEYS, Bucket, free_port
 
 
@@ -157,7 +157,7 @@ def test_the_endpoint_may_come_from_the_environment(bucket: Bucket, monkeypatch:
         ("zz://bucket/runs", "unknown scheme 'zz'; there are: file, s3, gs"),
         ("s3://bucket/runs?regoin=x", "unknown option 'regoin'; did you mean region"),
         ("gs://bucket/runs?regoin=x", "regoin"),
-        ("adl://bucket/runs", "adl"),
+        ("abfs://container@account/runs", "adlfs"),
     ],
 )
 def test_a_wrong_uri_is_explained(uri: str, message: str) -> None:
@@ -169,6 +169,16 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated() -> None:
     with pytest.raises(StoreError, match="no credentials in a URI") as met:
         Address.parse("s3://AKIA:secret@bucket/runs")
     assert "secret" not in str(met.value)
+    with pytest.raises(StoreError, match="no credentials in a URI"):
+        Address.parse("sftp://me:secret@host/runs")
+    assert Address.parse("sftp://me@host/runs").authority == "me@host"
+
+
+def test_what_a_store_lists_cannot_lead_out_of_a_directory(bucket: Bucket) -> None:
+    bucket.put("sly/../../passwd", b"x")
+    bucket.put("sly/good", b"x")
+    assert Remote(Address.parse(bucket.uri("sly"))).sizes() == {"good": 1}
+    assert [name for name in ("a/../b", "..", "/b", "a/.b/c", "a/b", "a..b") if is_visible(name)] == ["a/b", "a..b"]
 
 
 def test_an_address_has_a_name_a_parent_and_children() -> None:
