@@ -65,10 +65,7 @@ def lacking(run: Path, origin: Origin, found: Mapping[str, int]) -> list[str]:
 def advice(run: Path, address: Address, files: int) -> str:
     """Say how many files are not in the store, that they are kept, and the command that sends them."""
     count = "1 file of the run is" if files == 1 else f"{files} files of the run are"
-    return (
-        f"{count} missing in {address}; all of it is kept in {run}\n"
-        f"finish the upload by: {upload_command(run)}"
-    )
+    return f"{count} missing in {address}; all of it is kept in {run}\nfinish the upload by: {upload_command(run)}"
 
 
 def upload_command(run: Path) -> str:
