@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import config as configuration
+from orchestrator.address import is_uri
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, ResumeError, unknown
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash
@@ -39,9 +40,9 @@ class Wish:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A run, the configuration to go on by, and in what it differs from the run's own."""
+    """The run that is meant, the configuration to go on by, and in what that differs from the run's own."""
 
-    store: "RunStore"
+    name: str
     config: Config
     expansion: Expansion
     differences: tuple[str, ...]
@@ -107,6 +108,7 @@ def choose(wish: Wish) -> Chosen:
         ConfigError: the other arguments are wrong.
     """
     from orchestrator.runs import find_run
+    from orchestrator.spool import Origin
 
     names = [word.removeprefix("conf=") for word in wish.words if word.startswith("conf=")]
     overrides = [word for word in wish.words if not word.startswith("conf=")]
@@ -119,9 +121,12 @@ def choose(wish: Wish) -> Chosen:
     else:
         config = configuration.recompose(manifest.get("conf", ""), recorded, overrides)
     expansion = expand_space(config)
-    config = replace(config, run=replace(config.run, name=store.name))
+    place = str(store.path.parent)
+    if Origin.of(store.path) is not None:  # it belongs into a store, and the local one is a spool
+        place = config.run.dir if is_uri(config.run.dir) else recorded.get("run", {}).get("dir", config.run.dir)
+    config = replace(config, run=replace(config.run, dir=place, name=store.name))
     return Chosen(
-        store=store, config=config, expansion=expansion, differences=_differences(manifest, config, expansion)
+        name=store.name, config=config, expansion=expansion, differences=_differences(manifest, config, expansion)
     )
 
 
@@ -135,7 +140,7 @@ def _differences(manifest: dict[str, Any], config: Config, expansion: Expansion)
     return tuple(changed) or ("the expansion of the same configuration: another version of this program wrote the run",)
 
 
-def prepare(chosen: Chosen, wish: Wish) -> "Former | None":
+def prepare(store: "RunStore", chosen: Chosen, wish: Wish) -> "Former | None":
     """Refuse a run that differs, and note in its manifest that it goes on; None where nothing is left to do.
 
     Raises:
@@ -144,13 +149,13 @@ def prepare(chosen: Chosen, wish: Wish) -> "Former | None":
     from orchestrator.atomic import sweep_temporaries
     from orchestrator.resume import ANYWAY, former
 
-    store, config = chosen.store, chosen.config
+    config = chosen.config
     if chosen.differences and not wish.anyway:
         lines = "\n  ".join(chosen.differences)
         raise ResumeError(f"{store.path} was begun with another plan\n  {lines}\n{ANYWAY}")
     sweep_temporaries(store.path)
     found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry)
-    if _done(found, chosen):
+    if _done(store, found, chosen):
         return None
     manifest = store.manifest()
     record = {
@@ -166,10 +171,10 @@ def prepare(chosen: Chosen, wish: Wish) -> "Former | None":
     return replace(found, environments={}) if wish.anyway else found
 
 
-def _done(found: "Former", chosen: Chosen) -> bool:
+def _done(store: "RunStore", found: "Former", chosen: Chosen) -> bool:
     """Whether every lane that the run has is complete; of a fleet, only a finished run is known to have all lanes."""
     wanted = {bundle.bundle_id for bundle in chosen.expansion.bundles}
     lanes = found.earlier.ended.values()
     complete = bool(lanes) and all(wanted <= ended for ended in lanes)
     fleet = chosen.config.cluster.gpu == "all" or chosen.config.cluster.placement == "replicate"
-    return complete and (not fleet or chosen.store.manifest().get("status") == "finished")
+    return complete and (not fleet or store.manifest().get("status") == "finished")

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from orchestrator.address import is_uri
 from orchestrator.errors import StoreError, unknown
 from orchestrator.store import RunStore
 
@@ -20,11 +21,17 @@ def list_runs(results: str | Path) -> list[Path]:
 
 
 def find_run(text: str, results: str | Path) -> RunStore:
-    """Open the run that ``text`` means: a path, a name under ``results``, or ``latest``.
+    """Open the run that ``text`` means: a path, a name under ``results``, or ``latest``; or the URI of one.
+
+    A run in a store (``text`` or ``results`` is a URI) is brought into the spool first.
 
     Raises:
         StoreError: there is no such run, and which there are; or the directory is no run.
     """
+    if is_uri(text) or is_uri(str(results)):
+        from orchestrator.remote_runs import fetched_run
+
+        return RunStore.open(fetched_run(text, str(results)))
     runs = list_runs(results)
     if text == LATEST and runs:
         return RunStore.open(runs[-1])

@@ -133,7 +133,10 @@ class Cluster:
 class Run:
     """Where the results go."""
 
-    dir: str = field(default="results", metadata=_meta("directory that holds the runs", Text(type_text="a directory")))
+    dir: str = field(
+        default="results",
+        metadata=_meta("directory that holds the runs, or its URI (s3://…)", Text(type_text="a directory or URI")),
+    )
     name: str | None = field(
         default=None,
         metadata=_meta(
@@ -147,6 +150,17 @@ class Run:
     least_deadline_s: float = field(
         default=60.0,
         metadata=_meta("least seconds after which a family counts as hanging", Number(above=0, high=86400)),
+    )
+    spool: str | None = field(
+        default=None,
+        metadata=_meta(
+            "where a run is kept on its way to a URI; null: under ~/.local/state",
+            Text(type_text="a directory", optional=True),
+        ),
+    )
+    upload_timeout_s: float = field(
+        default=120.0,
+        metadata=_meta("seconds to wait at the end for a store that takes no file", Number(low=0, high=86400)),
     )
 
 

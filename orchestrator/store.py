@@ -3,9 +3,9 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -234,6 +234,8 @@ class RunStore:
     """One run's directory: ``manifest.json``, ``shards/``, ``ranking.parquet``, ``ranking.md``."""
 
     path: Path
+    on_write: Callable[[Path], None] | None = field(default=None, compare=False, repr=False)
+    """Is told of every file after it was written."""
 
     @classmethod
     def create(cls, results: str | Path, name: str, manifest: Mapping[str, Any]) -> Self:
@@ -354,7 +356,7 @@ class RunStore:
         path = self.shard_path(**first)
         if path.exists():
             raise StoreError(f"{path} exists already: a shard is never overwritten")
-        write_atomic(path, _parquet([facts, samples] if samples.num_rows else [facts]))
+        self._write(path, _parquet([facts, samples] if samples.num_rows else [facts]))
         return path
 
     def reader(self) -> ShardReader:
@@ -393,7 +395,7 @@ class RunStore:
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """Write the whole manifest; ``run`` and ``schema_version`` are added."""
         facts = {"schema_version": SCHEMA_VERSION, "run": self.name, **manifest}
-        write_atomic(self.manifest_path, (json.dumps(facts, indent=2) + "\n").encode())
+        self._write(self.manifest_path, (json.dumps(facts, indent=2) + "\n").encode())
 
     def update_manifest(self, **changes: object) -> None:
         """Replace some of the manifest's facts, atomically."""
@@ -401,8 +403,8 @@ class RunStore:
 
     def write_ranking(self, table: pa.Table, markdown: str) -> None:
         """Write ``ranking.parquet`` and ``ranking.md``, each whole; the same ranking gives the same bytes."""
-        write_atomic(self.ranking_path, _parquet([table]))
-        write_atomic(self.markdown_path, markdown.encode())
+        self._write(self.ranking_path, _parquet([table]))
+        self._write(self.markdown_path, markdown.encode())
 
     def read_ranking(self) -> pa.Table:
         """Return the ranking that was written last.
@@ -414,6 +416,11 @@ class RunStore:
         if read.problems:
             raise StoreError(read.problems[0])
         return read.table
+
+    def _write(self, path: Path, content: bytes) -> None:
+        write_atomic(path, content)
+        if self.on_write is not None:
+            self.on_write(path)
 
 
 def _parquet(row_groups: Sequence[pa.Table]) -> bytes:

@@ -32,5 +32,7 @@ def printed_cfg(arguments: argparse.Namespace, config: Config) -> bool:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add ``RUN`` and ``--dir``."""
-    parser.add_argument("run", nargs="?", default="latest", metavar="RUN", help="path, name or latest (the default)")
-    parser.add_argument("--dir", default="results", help="directory that holds the runs (default: results)")
+    parser.add_argument(
+        "run", nargs="?", default="latest", metavar="RUN", help="path, URI, name or latest (the default)"
+    )
+    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")

@@ -31,7 +31,9 @@ def execute(arguments: argparse.Namespace) -> int:
     """Rank, write ``ranking.parquet`` and ``ranking.md``, and print; 1 where a shard could not be read."""
     from orchestrator.ranking import rank
     from orchestrator.runs import find_run
+    from orchestrator.spool import Origin
     from orchestrator.terminal import markdown, show
+    from orchestrator.transfer import upload
 
     store = find_run(arguments.run, arguments.dir)
     top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
@@ -40,6 +42,8 @@ def execute(arguments: argparse.Namespace) -> int:
     text = markdown(store.path, ranking.table, top, notes=ranking.notes, fleets=ranking.fleets)
     try:
         store.write_ranking(ranking.table, text)
+        if Origin.of(store.path) is not None:
+            upload(store.path)
     except StoreError as error:  # somebody else's run, an archive: the tables are what was asked for
-        sys.stderr.write(f"the ranking was not written: {error}\n")
+        sys.stderr.write(f"the ranking was not written everywhere: {error}\n")
     return int(bool(ranking.problems))

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__, cluster, resumption
 from orchestrator import config as configuration
 from orchestrator.errors import ResumeError, StoreError
+from orchestrator.results import Results, results
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
@@ -54,57 +54,53 @@ def execute(arguments: argparse.Namespace) -> int:
     if printed_cfg(arguments, config):
         return 0
     expansion = expand_space(config)
-    check_place(config)
-    log.info("starting Ray")
-    with cluster.connect(config.cluster, MODULES) as own_ray:
-        log.info("connected")
-        if config.cluster.gpu == "auto" and not cluster.accelerators():
-            config = _fallback(config)
-            expansion = expand_space(config)
-        if config.cluster.gpu != "cpu":
-            cluster.require(config.cluster.gpu, cluster.nodes())
-        store, result = _sweep(config, expansion, own_ray=own_ray)
-    # What Ray prints until it has ended is kept from standard output, so the tables come after it.
-    return _conclude(config, store, result)
+    with results(config.run) as place:
+        place.check(config.run.name)  # better now than after the cluster has started
+        log.info("starting Ray")
+        with cluster.connect(config.cluster, MODULES) as own_ray:
+            log.info("connected")
+            if config.cluster.gpu == "auto" and not cluster.accelerators():
+                config = _fallback(config)
+                expansion = expand_space(config)
+            if config.cluster.gpu != "cpu":
+                cluster.require(config.cluster.gpu, cluster.nodes())
+            store, result = _sweep(config, expansion, place, own_ray=own_ray)
+        # What Ray prints until it has ended is kept from standard output, so the tables come after it.
+        return _finished(place, _conclude(config, store, result))
 
 
 def _resume(arguments: argparse.Namespace, wish: "resumption.Wish") -> int:
     """Go on with a run; nothing of it is measured again."""
     chosen = resumption.choose(wish)
-    if printed_cfg(arguments, chosen.config):
+    config = chosen.config
+    if printed_cfg(arguments, config):
         return 0
-    store, config = chosen.store, chosen.config
-    with store.locked():
-        former = resumption.prepare(chosen, wish)
-        if former is None:
-            return _nothing_to_do(config, store)
-        log.info("starting Ray")
-        with cluster.connect(config.cluster, MODULES) as own_ray, suspended(store):
-            if config.cluster.gpu != "cpu":
-                cluster.require(config.cluster.gpu, cluster.nodes())
-            result = _measure(config, chosen.expansion, store, own_ray=own_ray, former=former)
-        return _conclude(config, store, result, former)
+    with results(config.run) as place:
+        store = place.open(chosen.name)
+        with store.locked():
+            former = resumption.prepare(store, chosen, wish)
+            if former is None:
+                return _finished(place, _nothing_to_do(config, store))
+            log.info("starting Ray")
+            with cluster.connect(config.cluster, MODULES) as own_ray, suspended(store):
+                if config.cluster.gpu != "cpu":
+                    cluster.require(config.cluster.gpu, cluster.nodes())
+                result = _measure(config, chosen.expansion, store, own_ray=own_ray, former=former)
+            code = _conclude(config, store, result, former)
+        return _finished(place, code)
+
+
+def _finished(place: Results, code: int) -> int:
+    """Bring the run to where the user wants it; the exit code is 1 where it does not get there."""
+    problems = place.finish()
+    sys.stderr.writelines(f"{problem}\n" for problem in problems)
+    return code or int(bool(problems))
 
 
 def _nothing_to_do(config: Config, store: "RunStore") -> int:
     sys.stderr.write(f"{store.path}: nothing to do: every family has been measured or has failed\n")
     _show(config, store)
     return 0
-
-
-def check_place(config: Config) -> None:
-    """Raise StoreError where the run cannot be created: better now than after the cluster has started."""
-    results = Path(config.run.dir)
-    existing = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise StoreError(f"run.dir={results}: {existing} is not a directory")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise StoreError(f"run.dir={results}: {existing} is not writable")
-    if config.run.name is not None and (results / config.run.name).exists():
-        raise StoreError(
-            f"run {results / config.run.name} exists already: choose another run.name, or go on with it by "
-            f"resume={config.run.name}"
-        )
 
 
 def _fallback(config: Config) -> Config:
@@ -117,10 +113,8 @@ def _fallback(config: Config) -> Config:
     return configuration.compose(config.cluster.fallback, config.overrides)
 
 
-def _sweep(config: Config, expansion: Expansion, *, own_ray: bool) -> tuple["RunStore", "SweepResult"]:
-    from orchestrator.store import RunStore
-
-    store = RunStore.create(config.run.dir, run_name(config), _manifest(config, expansion))
+def _sweep(config: Config, expansion: Expansion, place: Results, *, own_ray: bool) -> tuple["RunStore", "SweepResult"]:
+    store = place.create(run_name(config), _manifest(config, expansion))
     with store.locked(), broken_off(config, store):
         return store, _measure(config, expansion, store, own_ray=own_ray)
 

@@ -1,0 +1,104 @@
+"""The local copy of a run that belongs in a store: where it lies, where it belongs, and which of it is there."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from orchestrator.address import Address
+from orchestrator.atomic import write_atomic
+from orchestrator.errors import StoreError
+from orchestrator.remote import is_visible
+from orchestrator.store import RunStore, safe_name
+
+RECORD = "remote.json"
+NAME_LENGTH = 80
+
+
+def spool_root(spool: str | None, address: Address) -> Path:
+    """Return the local directory that holds the runs of the store directory ``address``.
+
+    spool: ``run.spool``; None: under the user's state directory, not the cache, which may be emptied at any time.
+    """
+    if spool is not None:
+        return Path(spool)
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    digest = hashlib.sha256(str(address).encode()).hexdigest()[:8]
+    return base / "gemm-orchestrator" / f"{safe_name(str(address))[:NAME_LENGTH]}-{digest}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """What ``remote.json`` says: the URI of the run, and for each file that is ever rewritten what the store has.
+
+    synced: SHA-256 by the file's name. A local file that differs is newer than the store's.
+    """
+
+    uri: str
+    synced: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run: Path) -> Self | None:
+        """Return the origin of the run ``run``; None for one that belongs where it is.
+
+        Raises:
+            StoreError: the record is unreadable.
+        """
+        path = run / RECORD
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return cls(uri=found["uri"], synced=dict(found["synced"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"cannot read {path}, which says where the run belongs: {error}") from error
+
+    @property
+    def address(self) -> Address:
+        """The run's directory in the store."""
+        return Address.parse(self.uri)
+
+    def write(self, run: Path) -> None:
+        """Write ``remote.json``."""
+        write_atomic(
+            run / RECORD, (json.dumps({"uri": self.uri, "synced": dict(self.synced)}, indent=2) + "\n").encode()
+        )
+
+    def modified(self, run: Path, name: str) -> bool:
+        """Whether the local file is another one than was last sent or fetched."""
+        return digest((run / name).read_bytes()) != self.synced.get(name)
+
+
+def note_synced(run: Path, contents: Mapping[str, bytes]) -> None:
+    """Record that the store has these contents of files that are rewritten; of others nothing is kept."""
+    kept = {name: digest(content) for name, content in contents.items() if name in rewritten(run)}
+    found = Origin.of(run) if kept else None
+    if found is not None:
+        Origin(uri=found.uri, synced={**found.synced, **kept}).write(run)
+
+
+def rewritten(run: Path) -> tuple[str, ...]:
+    """Names of the files that change during a run's life; all others are written once."""
+    store = RunStore(run)
+    return tuple(path.name for path in (store.ranking_path, store.markdown_path, store.manifest_path))
+
+
+def local_sizes(run: Path) -> dict[str, int]:
+    """Bytes of each file of the run by its name, in the order to send them: what speaks of others comes after them."""
+    found = (path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    late = rewritten(run)
+    names = sorted((n for n in found if is_visible(n) and n != RECORD), key=lambda n: (_place(n, late), n))
+    return {name: (run / name).stat().st_size for name in names}
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _place(name: str, late: tuple[str, ...]) -> int:
+    return late.index(name) + 1 if name in late else 0
