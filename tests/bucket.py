@@ -66,6 +66,11 @@ class Bucket:
         s3.put_object(Bucket=NAME, Key=key, Body=content)
         s3.close()
 
+    def remove(self, key: str) -> None:
+        s3 = self._s3()
+        s3.delete_object(Bucket=NAME, Key=key)
+        s3.close()
+
     @contextmanager
     def closed_to_strangers(self) -> Iterator[None]:
         """While this is open, credentials are checked: none are known."""

@@ -94,7 +94,8 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[str]") ->
 
 def local(run: Path) -> dict[str, bytes]:
     """The files that belong in the store."""
-    files = (path for path in run.rglob("*") if path.is_file() and path.name != "remote.json")
+    hidden = ("remote.json", ".lock")
+    files = (path for path in run.rglob("*") if path.is_file() and path.name not in hidden)
     return {path.relative_to(run).as_posix(): path.read_bytes() for path in files}
 
 
@@ -469,3 +470,21 @@ def test_two_machines_cannot_make_a_run_of_one_name(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
     with results(Run(dir=uri)) as place, pytest.raises(StoreError, match="exists already"):
         place.create("it", {})
+
+
+def test_a_run_in_a_bucket_goes_on_in_another_place(bucket: Bucket, tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    first = call(home, *SMALL, f"run.dir={bucket.uri('on')}", "run.name=it")
+    assert first.returncode == 0, first.stderr
+    for name in [name for name in bucket.contents("on/it") if "tp2" in name]:
+        bucket.remove(f"on/it/{name}")
+    again = call(elsewhere, "resume=it", f"run.dir={bucket.uri('on')}")
+    assert again.returncode == 0, again.stderr
+    run = spool_of(elsewhere)
+    assert once_each(run, 4)
+    assert bucket.contents("on/it") == local(run)
+    assert RunStore.open(run).manifest()["status"] == "finished"
+    nothing = call(elsewhere, f"resume={bucket.uri('on/it')}")
+    assert (nothing.returncode, "nothing to do" in nothing.stderr) == (0, True), nothing.stderr
