@@ -70,6 +70,8 @@ class Worker:
 
         Where Gemms run one by one, a Gemm begins only after its name is on its way to the driver.
         """
+        # The first sign of life: without it the driver takes this worker for one that was dead before.
+        yield Progress(bundle_id=assignment.bundle_id, state="prepare")
         reports = Reports()
         measuring = self._thread.submit(self._measure, assignment, reports.put)
         measuring.add_done_callback(lambda _: reports.end())
