@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import ClusterError
+from orchestrator.lifeline import Lifeline
 from orchestrator.schema import Cluster
 from tasks.records import DeviceInfo
 
@@ -130,6 +131,16 @@ def local_node() -> Node:
 
     here = ray.get_runtime_context().get_node_id()
     return next(node for node in nodes() if node.node_id == here)
+
+
+def lifeline() -> Lifeline:
+    """Return what tells whether the Ray that this process is connected to still lives."""
+    import ray
+
+    context = ray.get_runtime_context()
+    listing: Any = ray.nodes
+    here = next(facts for facts in listing() if facts["NodeID"] == context.get_node_id())
+    return Lifeline(here["RayletSocketName"], _host_and_port(context.gcs_address, "the head's address"))
 
 
 def usable(gpu: str, among: Iterable[Node]) -> tuple[Node, ...]:

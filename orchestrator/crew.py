@@ -20,7 +20,7 @@ class Member:
 
     name: str
     place: str
-    since: float  # when its start was asked for
+    since: float  # when its start was asked for; once it is placed, when it was
     placed: bool = False
     device: DeviceInfo | None = None
     unfit: bool = False
@@ -79,6 +79,10 @@ class Crew:
     def expected(self, now: float) -> int:
         """Workers that start now and will soon be ready, or have failed."""
         return sum(member.placed or now - member.since < FRESH_S for member in self.starting)
+
+    def overdue(self, now: float, seconds: float) -> list[str]:
+        """Workers whose process runs, but whose device has not opened within ``seconds``."""
+        return [member.name for member in self.starting if member.placed and now - member.since > seconds]
 
     def waiting(self, now: float) -> int:
         """Workers that have had no process for so long that their device must be busy elsewhere."""

@@ -50,7 +50,7 @@ class Dispatcher:
 
     accepts: whether a device, by what it reports of itself, is one that was asked for.
     stop: becomes true when the user interrupts.
-    start_timeout_s: how long the sweep may be without any ready worker.
+    start_timeout_s: how long the sweep may be without a worker for what is left, and a device may take to open.
     deadline_s: after how many seconds a Bundle on a device counts as hanging.
     every_device: whether each device that comes may bring work of its own (a new model, or its own copy of all).
     """
@@ -120,11 +120,21 @@ class Dispatcher:
         retired = sum(self.canaries.retired(device) for device in self.crew.ready.values())
         need = sum(self._places.values()) if self.every_device else self.lanes.unfinished + retired
         need = need if self.max_workers is None else min(need, self.max_workers)
+        self._let_go(now)
         for place in self.crew.starts(self._places, need, now):
             self.crew.add(self.engine.start(place), place, now)
         for name in self.crew.releasable():
             self._end(name)
         self.board.waiting(self.crew.waiting(now))
+
+    def _let_go(self, now: float) -> None:
+        """End workers that will report nothing more: of nodes that have left, and those whose device does not open."""
+        for name in [name for name in self.crew.ready if self.crew.members[name].place not in self._places]:
+            gone = Failure(status="worker_died", message="its node has left the cluster")
+            self._lost(name, self.crew.ready[name], gone)
+        for name in self.crew.overdue(now, self.start_timeout_s):
+            message = f"its device did not open within cluster.start_timeout_s={self.start_timeout_s:g}"
+            self._start_failed(name, Failure(status="timeout", message=message))
 
     def _hand_out(self) -> None:
         for worker in self.crew.ready if self.lanes.waiting else ():
@@ -174,8 +184,9 @@ class Dispatcher:
         return self.canaries.assigned(worker) or self.lanes.of(self.crew.ready[worker]).assigned(worker)
 
     def _able(self) -> bool:
-        """Whether a worker is there that may measure."""
-        return any(not self.canaries.retired(device) for device in self.crew.ready.values())
+        """Whether a worker is there that may measure what is left."""
+        left = (device for device in self.crew.ready.values() if self.lanes.of(device).unfinished)
+        return self.canaries.running > 0 or any(not self.canaries.retired(device) for device in left)
 
     def _hopeless(self, seconds_without: float) -> str:
         """Why no worker will come, or "" while there is hope."""
@@ -186,11 +197,20 @@ class Dispatcher:
         if seconds_without < self.start_timeout_s:
             return ""
         if self.crew.ready:
-            bad = "\n  ".join(f"{d.gpu} {d.uuid}: {self.canaries.reason(d)}" for d in self.crew.ready.values())
-            return f"only devices are left that their canaries show to be bad\n  {bad}"
+            return self._stranded()
         busy = 0 if self.crew.failures else sum(not member.placed for member in self.crew.starting)
         reason = f"{busy} GPU{'s' * (busy > 1)} stayed busy elsewhere" if busy else "no device could be opened"
         return f"no worker was ready within cluster.start_timeout_s={self.start_timeout_s:g}: {reason}{self._causes()}"
+
+    def _stranded(self) -> str:
+        """Why nobody takes what is left, though there are workers."""
+        bad = [device for device in self.crew.ready.values() if self.canaries.retired(device)]
+        lines = [f"\n  {device.gpu} {device.uuid}: {self.canaries.reason(device)}" for device in bad]
+        found = [f"only devices are left that their canaries show to be bad{''.join(lines)}"] if bad else []
+        manned = {id(self.lanes.of(device)) for device in self.crew.ready.values()}
+        unmanned = {name: q.unfinished for name, q in self.lanes.items() if q.unfinished and id(q) not in manned}
+        found += [f"no device is left for {name}, which lacks {count} bundles" for name, count in unmanned.items()]
+        return "\n".join(found) + (self._causes() if unmanned else "")
 
     def _nothing_usable(self) -> str:
         refused = [name for devices in self.crew.refused.values() for name in devices.values()]
@@ -213,7 +233,7 @@ class Dispatcher:
             case Result() if member.device is not None:
                 self._measured(worker, member.device, report)
             case Placed():
-                member.placed = True
+                member.placed, member.since = True, self.clock()
             case DeviceInfo():
                 self._opened(worker, report)
             case Failure() if member.device is not None:
@@ -224,6 +244,8 @@ class Dispatcher:
     def _opened(self, worker: str, device: DeviceInfo) -> None:
         if device.uuid in self.crew.devices:
             message = f"{device.gpu} {device.uuid} on {device.host} already has a worker"
+            if message not in self.crew.failures:
+                self.board.note(f"{message}: is one GPU counted twice?")
             self._start_failed(worker, Failure(status="worker_died", message=message))
         elif not self.accepts(device):
             self.crew.refuse(worker, device)
@@ -279,13 +301,14 @@ class Dispatcher:
 
     def _lost(self, worker: str, device: DeviceInfo, failure: Failure) -> None:
         """End a worker that died, hangs or is spoilt; its Bundle is tried again, or recorded as lost."""
+        began = failure.status == "timeout" or self._watch.began(worker)
         guilty = self._watch.end(worker)
         self.canaries.lose(worker, device)
         queue = self.lanes.of(device)
         self._end(worker)
-        self._staff_at = self.clock()
+        self._staff_at, self._places_at = self.clock(), float("-inf")
         lost = queue.assigned(worker)
-        ended = queue.lose(worker, failure.status, failure.message, guilty)
+        ended = queue.lose(worker, failure.status, failure.message, guilty, began=began)
         what = f"{failure.status} on {device.host} {device.uuid}: {failure.message}"
         log.info("%s\n%s", what, failure.detail)
         if ended is not None:

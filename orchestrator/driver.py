@@ -22,15 +22,15 @@ from orchestrator.canary import canary_bundle
 from orchestrator.deadline import deadline_s
 from orchestrator.dispatch import Dispatcher
 from orchestrator.engine import Event, Failure, Report, Result
-from orchestrator.errors import ClusterError, ResumeError
+from orchestrator.errors import ClusterError, EngineLostError, ResumeError
 from orchestrator.interrupts import interruptible
 from orchestrator.lanes import Lanes
 from orchestrator.progress import Board
 from orchestrator.queue import Assignment
-from orchestrator.resume import ANYWAY, Former
+from orchestrator.resume import ANYWAY, ENVIRONMENT, Former
 from orchestrator.schema import Config
 from orchestrator.store import RunStore
-from orchestrator.worker import MESSAGE_LENGTH, Worker, WorkerSpec, shard
+from orchestrator.worker import Worker, WorkerSpec, plain, shard
 from tasks.family import Bundle
 from tasks.records import DeviceInfo, GemmFacts, Measurement, Telemetry
 
@@ -116,6 +116,8 @@ def sweep(
         deadline_s=lambda bundle, device: deadline_s(bundle, device, spec.timing, config.run.least_deadline_s),
     )
     problem, interrupted = _run(dispatcher)
+    if engine.lost and not ledger.bundles:
+        raise ClusterError(problem)
     if problem and not ledger.bundles and not interrupted:
         raise ClusterError(cluster.complaint(problem, config.cluster.gpu, cluster.nodes()))
     return SweepResult(
@@ -142,6 +144,7 @@ class Accepts:
         self._former = former
         self._model = next(iter(former.environments), None)
         self._told: set[str] = set()
+        self._first: dict[str, DeviceInfo] = {}  # by model
 
     def __call__(self, device: DeviceInfo) -> bool:
         """Return whether to measure on ``device``; say once a model which one is left out.
@@ -154,18 +157,29 @@ class Accepts:
         if self._gpu != "all":
             self._model = self._model or device.gpu
             if device.gpu != self._model:
-                self._leave_out(device)
+                self._note(
+                    f"this sweep measures {self._model}; {device.gpu} is left out: cluster.gpu=all measures every model"
+                )
                 return False
         if difference := self._former.difference(device):
             raise ResumeError(f"the run was measured with other versions\n  {difference}\n{ANYWAY}")
+        self._compare(device)
         return True
 
-    def _leave_out(self, device: DeviceInfo) -> None:
-        if device.gpu not in self._told:
-            self._told.add(device.gpu)
-            self._board.note(
-                f"this sweep measures {self._model}; {device.gpu} is left out: cluster.gpu=all measures every model"
-            )
+    def _compare(self, device: DeviceInfo) -> None:
+        """Say once a host if it has other versions than the first one of the model.
+
+        The sweep goes on: a Family's Candidates are all measured by one device, so with one version.
+        """
+        first = self._first.setdefault(device.gpu, device)
+        known = ((name, getattr(device, name), getattr(first, name)) for name in ENVIRONMENT)
+        if unlike := ", ".join(f"{name} {here} and {there}" for name, here, there in known if here != there):
+            self._note(f"versions differ between {device.host} and {first.host} ({device.gpu}): {unlike}")
+
+    def _note(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._board.note(text)
 
 
 class Ledger:
@@ -234,13 +248,26 @@ class RayEngine:
     """The Engine on Ray: one actor per worker, pinned to its node; every report comes by a streaming generator."""
 
     def __init__(self, spec: WorkerSpec, places: Callable[[], Mapping[str, int]], *, own_ray: bool) -> None:
-        self.places = places
+        self._places = places
+        self._known: Mapping[str, int] = {}
+        self._lifeline = cluster.lifeline()
+        self.lost = False
         decorate: Any = ray.remote(**_resources(spec.kind), **ACTOR_OPTIONS, **({} if own_ray else RUNTIME_ENVIRONMENT))
         self._actor = decorate(Worker)
         self._spec = ray.put(spec)
         self._names = itertools.count()
         self._actors: dict[str, Any] = {}
         self._streams: dict[ray.ObjectRefGenerator, str] = {}
+
+    def places(self) -> Mapping[str, int]:
+        """Return how many workers each node can hold; what was known last while the cluster's head is silent.
+
+        Raises:
+            EngineLostError: Ray has ended.
+        """
+        if self._alive():
+            self._known = self._places()
+        return self._known
 
     def start(self, place: str) -> str:
         """Create an actor on the node ``place``; Ray keeps the request until a GPU is free there."""
@@ -263,7 +290,7 @@ class RayEngine:
         """Kill the actor's process."""
         actor = self._actors.pop(worker, None)
         self._streams = {stream: name for stream, name in self._streams.items() if name != worker}
-        if actor is not None:
+        if actor is not None and not self.lost:
             ray.kill(actor)
 
     def wait(self, timeout: float) -> list[Event]:
@@ -287,8 +314,16 @@ class RayEngine:
         except ray.exceptions.RayError as error:
             # Not only RayActorError: a worker killed for memory is an OutOfMemoryError.
             del self._streams[stream]
+            self._alive()  # the first notice of a raylet's end is that its workers have died
             report = Failure(status="worker_died", message=_cause(error), detail=str(error))
         yield Event(worker=worker, report=report)
+
+    def _alive(self) -> bool:
+        try:
+            return self._lifeline.holds()
+        except EngineLostError:
+            self.lost = True  # its workers end by themselves
+            raise
 
 
 class LogStream(io.TextIOBase):
@@ -307,6 +342,8 @@ def _run(dispatcher: Dispatcher) -> tuple[str, bool]:
         dispatcher.stop = interrupts.requested
         try:
             problem = dispatcher.run()
+        except EngineLostError as error:
+            problem = str(error)
         except KeyboardInterrupt:
             problem = ""
         return problem, interrupts.requested()
@@ -347,4 +384,4 @@ def _cause(error: ray.exceptions.RayError) -> str:
     """Return what Ray knows of a death in one line, without its colours and general advice."""
     text = " ".join(re.sub(r"\x1b\[\d+m", "", str(error)).split())
     detail = text.rpartition("Worker exit detail: ")[2].partition(" Some common causes")[0]
-    return f"{type(error).__name__}: {detail}"[:MESSAGE_LENGTH]
+    return plain(f"{type(error).__name__}: {detail}")

@@ -19,6 +19,10 @@ class ClusterError(OrchestratorError):
     """The cluster cannot be reached, or has no device that the request can run on."""
 
 
+class EngineLostError(ClusterError):
+    """Ray itself has ended under a sweep: nobody can be asked for anything any more."""
+
+
 class StoreError(OrchestratorError):
     """A run directory that cannot be read or written."""
 

@@ -53,6 +53,10 @@ class Lanes:
             self._on_open(work)
         return self._queues[lane]
 
+    def items(self) -> Iterable[tuple[str, BundleQueue]]:
+        """The lanes that have been opened: a GPU model's name or a device's UUID, and its queue."""
+        return self._queues.items()
+
     def __iter__(self) -> Iterator[BundleQueue]:
         return iter(self._queues.values())
 

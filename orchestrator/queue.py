@@ -9,6 +9,11 @@ from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.records import GemmFacts
 
+MAX_UNBEGUN = 16
+"""So many attempts at a Bundle may be lost before they began without counting: their workers were dead already.
+
+When a node dies, all its idle workers may be handed the Bundle, one after the other, until the cluster notices."""
+
 MAX_LOST = 8
 """After so many Gemms of one Bundle that took their worker down, the rest of the Bundle is given up."""
 
@@ -42,6 +47,7 @@ class _Case:
     bundle: Bundle
     attempt: int
     tries: int = 0
+    unbegun: int = 0
     care: Care = field(default_factory=Care)
     lost_on: set[str] = field(default_factory=set)
     never_on: set[str] = field(default_factory=set)
@@ -131,15 +137,27 @@ class BundleQueue:
         return assignment
 
     def lose(
-        self, worker: str, status: str = "worker_died", message: str = "", guilty: str | None = None
+        self,
+        worker: str,
+        status: str = "worker_died",
+        message: str = "",
+        guilty: str | None = None,
+        *,
+        began: bool = True,
     ) -> Assignment | None:
         """Put back what ``worker`` has, and return None; or end it and return it where its attempts are used up.
 
-        guilty: the id of the Gemm that ran alone when the worker was lost; it is given up.
+        guilty: the id of the Gemm that ran alone when the worker was lost; it is given up. began: whether the worker
+        had begun; if not, the Bundle is not to blame.
         """
         if worker not in self._running:
             return None
         assignment, case = self._running[worker]
+        if not began and case.unbegun < MAX_UNBEGUN:
+            del self._running[worker]
+            case.unbegun, case.tries = case.unbegun + 1, case.tries - 1
+            self._again.append(case)
+            return None
         if guilty is not None:
             facts = GemmFacts(gemm_id=guilty, status=status, message=message)
             case.care = replace(case.care, lost=(*case.care.lost, facts))

@@ -13,6 +13,7 @@ class _Shift:
     seconds: float
     until: float
     trying: str | None = None
+    began: bool = False
 
 
 class Watch:
@@ -31,9 +32,13 @@ class Watch:
         shift = self._shifts.get(worker)
         if shift is None:
             return
-        shift.trying = progress.trying
+        shift.trying, shift.began = progress.trying, True
         if progress.trying is not None:
             shift.until = now + shift.seconds
+
+    def began(self, worker: str) -> bool:
+        """Whether there was a sign of life since ``worker`` got its Bundle."""
+        return worker in self._shifts and self._shifts[worker].began
 
     def end(self, worker: str) -> str | None:
         """Forget ``worker``; return the id of the Gemm that it ran alone, or None."""

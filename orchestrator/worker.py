@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator import canary
 from orchestrator.engine import Failure, Placed, Result
@@ -18,6 +18,8 @@ from tasks.settings import Timing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Outcome = TypeVar("Outcome", DeviceInfo, Result)
 
 PROGRESS_EVERY_S = 0.5
 TOLD_S = 10.0
@@ -59,17 +61,15 @@ class Worker:
     def open(self) -> Iterator[Placed | DeviceInfo | Failure]:
         """Report Placed, then the device's facts once it is open."""
         yield Placed()
-        try:
-            yield self._device.result().info
-        except Exception as error:
-            # The boundary of the process: whatever went wrong goes to the driver as plain text.
-            yield failure(error)
+        yield _outcome(lambda: self._device.result().info)
 
     def measure(self, assignment: Assignment) -> Iterator[Progress | Result | Failure]:
         """Measure a Bundle; report Progress now and then, and last a Result or a Failure.
 
         Where Gemms run one by one, a Gemm begins only after its name is on its way to the driver.
         """
+        # The first sign of life: without it the driver takes this worker for one that was dead before.
+        yield Progress(bundle_id=assignment.bundle_id, state="prepare")
         reports = Reports()
         measuring = self._thread.submit(self._measure, assignment, reports.put)
         measuring.add_done_callback(lambda _: reports.end())
@@ -79,11 +79,7 @@ class Worker:
         while (report := reports.get()) is not None:
             yield report
             reports.passed_on(report)
-        try:
-            yield self._result(assignment, measuring.result())
-        except Exception as error:
-            # The boundary of the process, as above.
-            yield failure(error)
+        yield _outcome(lambda: self._result(assignment, measuring.result()))
 
     def interrupt(self) -> None:
         """Have the measurement under way end after its next round; called beside ``measure``."""
@@ -104,6 +100,18 @@ class Worker:
         failed = tuple(facts for facts in measurement.facts if facts.status != "ok")
         reading = canary_reading(assignment, measurement) if assignment.is_canary else None
         return Result(shard=encode(shard(self._spec, assignment, measurement)), failed=failed, canary_s=reading)
+
+
+def _outcome(report: Callable[[], Outcome]) -> Outcome | Failure:
+    """Return the report, or what kept it from being made.
+
+    The boundary of the process: whatever went wrong goes to the driver as plain text, also what is no Exception. Ray
+    takes a SystemExit for the wish to end the actor, and a KeyboardInterrupt for a cancelled call.
+    """
+    try:
+        return report()
+    except BaseException as error:
+        return failure(error)
 
 
 def canary_reading(assignment: Assignment, measurement: Measurement) -> float | None:
@@ -200,15 +208,23 @@ def rate_limited(
     return on_progress
 
 
-def failure(error: Exception) -> Failure:
+def failure(error: BaseException) -> Failure:
     """Describe an exception in plain text of bounded length, with the status that it amounts to."""
     # format_exception_only survives an exception whose own str() raises.
     text = "".join(traceback.format_exception_only(error)).strip()
     detail = "".join(traceback.format_exception(error))
-    return Failure(status=_status(error, text), message=text[:MESSAGE_LENGTH], detail=detail[-DETAIL_LENGTH:])
+    return Failure(status=_status(error, text), message=plain(text), detail=detail[-DETAIL_LENGTH:])
 
 
-def _status(error: Exception, text: str) -> str:
+def plain(text: str) -> str:
+    """Cut ``text``, and write what is neither printable nor a line's end as an escape: half characters among it.
+
+    Those no file can hold.
+    """
+    return "".join(sign if sign.isprintable() or sign == "\n" else repr(sign)[1:-1] for sign in text[:MESSAGE_LENGTH])
+
+
+def _status(error: BaseException, text: str) -> str:
     # By name, for this module must not import torch: torch.OutOfMemoryError.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "oom"

@@ -108,7 +108,7 @@ def measure(
         on_progress(Progress(bundle_id=bundle.bundle_id, state="measure", rounds=1, gemms=len(bundle.gemms)))
     match bundle.families[0].h:
         case 13:
-            os.kill(os.getpid(), signal.SIGKILL)
+            _die()
         case 17:
             _die_once()
         case 19:
@@ -131,7 +131,7 @@ def measure(
 def _guilty(h: int, gemm_id: str, care: Care) -> GemmFacts | None:
     match h:
         case 1013:
-            os.kill(os.getpid(), signal.SIGKILL)
+            _die()
         case 1019:
             raise RuntimeError("CUDA error: device-side assert triggered")
         case 1023:
@@ -143,11 +143,16 @@ def _guilty(h: int, gemm_id: str, care: Care) -> GemmFacts | None:
     return None
 
 
+def _die() -> None:
+    time.sleep(0.05)  # what has been reported is on its way by now
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _die_once() -> None:
     marker = Path(os.environ["FAKE_MARKER"])
     if not marker.exists():
         marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        _die()
 
 
 @dataclass
@@ -200,7 +205,8 @@ class FakeEngine(Engine):
         assert assignment.worker in self.workers
         self.submitted.append(assignment)
         answer = self._measures(assignment)
-        reports = answer if isinstance(answer, list) else [] if answer is None else [answer]
+        begun = Progress(bundle_id=assignment.bundle_id, state="prepare")
+        reports = [begun, *(answer if isinstance(answer, list) else [] if answer is None else [answer])]
         self._events += [Event(worker=assignment.worker, report=report) for report in reports]
 
     def interrupt(self, worker: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.queue import BundleQueue
+from orchestrator.queue import MAX_UNBEGUN, BundleQueue
 from tests.fakes import bundle
 
 ALL = frozenset({"a", "b"})
@@ -94,3 +94,19 @@ def test_every_bundle_ends_exactly_once(count: int, devices: int, attempts: int,
             workers[device] = "last-" + device
     assert queue.unfinished == 0
     assert ends == {bundle(h).bundle_id: 1 for h in range(1, count + 1)}
+
+
+def test_an_attempt_that_never_began_is_not_the_bundles_fault() -> None:
+    queue = BundleQueue([bundle(2)])
+    for index in range(MAX_UNBEGUN):
+        queue.take(f"dead{index}", "a", ALL)
+        assert queue.lose(f"dead{index}", began=False) is None
+    first = queue.take("w1", "a", ALL)
+    assert first is not None
+    assert (first.attempt, first.care.last, first.care.one_by_one) == (MAX_UNBEGUN + 1, False, False)
+    assert queue.lose("w1", began=False) is None  # from now on it counts
+    second = queue.take("w2", "b", ALL)
+    assert second is not None
+    assert second.care.last
+    assert queue.lose("w2") == second
+    assert queue.unfinished == 0

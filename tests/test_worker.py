@@ -52,7 +52,12 @@ def test_reports_its_device_then_progress_and_a_shard() -> None:
     mine = worker()
     assert list(mine.open()) == [Placed(), device_info(0)]
     *states, result = mine.measure(attempt(8, 2))
-    assert [report.state for report in states if isinstance(report, Progress)] == ["soak", "prepare", "measure"]
+    assert [report.state for report in states if isinstance(report, Progress)] == [
+        "prepare",
+        "soak",
+        "prepare",
+        "measure",
+    ]
     assert isinstance(result, Result)
     assert [facts.status for facts in result.failed] == ["oom"]
     rows = pa.ipc.open_stream(result.shard).read_all().to_pylist()
