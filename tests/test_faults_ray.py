@@ -56,6 +56,7 @@ def offspring(pid: int) -> dict[int, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "says"),
     [
