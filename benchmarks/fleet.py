@@ -23,7 +23,7 @@ from orchestrator.progress import Board, LogView
 from orchestrator.queue import Assignment
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
-from tasks.records import DeviceInfo
+from tasks.records import DeviceInfo, Progress
 
 START_S = 5.0
 GPUS_A_NODE = 8
@@ -102,6 +102,7 @@ class SimEngine(Engine):
     def submit(self, assignment: Assignment) -> None:
         """Answer in about a second: with a result, or in one of a hundred cases with the worker's death."""
         _, device = self._workers[assignment.worker]
+        self._later(0.0, assignment.worker, Progress(bundle_id=assignment.bundle_id, state="prepare"))
         if self._chance.random() < 0.01:
             self.deaths += 1
             self._later(self._chance.random(), assignment.worker, Failure(status="worker_died", message="simulated"))
