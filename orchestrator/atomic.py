@@ -23,9 +23,10 @@ def write_atomic(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
         _sync_directory(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        with contextlib.suppress(OSError):  # after an interrupt too; it is not there where all went well
+            temporary.unlink(missing_ok=True)
 
 
 def sweep_temporaries(root: Path) -> list[Path]:

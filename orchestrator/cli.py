@@ -14,13 +14,16 @@ from typing import NoReturn
 
 from orchestrator import __version__
 from orchestrator.errors import OrchestratorError, unknown
+from orchestrator.interrupts import INTERRUPTED
 from orchestrator.verbs import VERBS
 
 PROGRAM = "python -m orchestrator"
-INTERRUPTED = 130
 OUTPUT_GONE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 """How writing to a full, broken or closed standard output fails."""
-EXIT_CODES = "exit codes: 0 all measured; 1 some measurements failed; 2 usage or configuration; 130 interrupted"
+EXIT_CODES = (
+    "exit codes: 0 all measured; 1 some measurements failed; 2 usage, configuration, or a cluster or disk that "
+    "refuses; 130 interrupted"
+)
 
 
 def entry() -> NoReturn:
@@ -29,6 +32,8 @@ def entry() -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not cost a sweep its tables
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's notice is a Ctrl-C
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it is ignored
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # main has told of it

@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,7 @@ from orchestrator.deadline import deadline_s
 from orchestrator.dispatch import Dispatcher
 from orchestrator.engine import Event, Failure, Report, Result
 from orchestrator.errors import ClusterError, EngineLostError, ResumeError
-from orchestrator.interrupts import interruptible
+from orchestrator.interrupts import Interrupts, interruptible
 from orchestrator.lanes import Lanes
 from orchestrator.progress import Board
 from orchestrator.queue import Assignment
@@ -87,12 +87,14 @@ def sweep(
     measure: str | None = None,
     own_ray: bool = False,
     former: Former | None = None,
+    interrupts: Interrupts | None = None,
 ) -> SweepResult:
     """Measure every Bundle once, and write each Shard when it arrives. Call it inside ``cluster.connect``.
 
     own_ray: what ``cluster.connect`` yielded.
     open_device, measure: ``module:name`` of replacements for the device functions (see WorkerSpec).
     former: what earlier drivers of the run have measured; its devices must be like those of now.
+    interrupts: those of a caller that handles signals already; else they are handled here.
 
     Raises:
         ClusterError: no device could be used at all.
@@ -115,7 +117,7 @@ def sweep(
         start_timeout_s=config.cluster.start_timeout_s,
         deadline_s=lambda bundle, device: deadline_s(bundle, device, spec.timing, config.run.least_deadline_s),
     )
-    problem, interrupted = _run(dispatcher)
+    problem, interrupted = _run(dispatcher, interrupts)
     if engine.lost and not ledger.bundles:
         raise ClusterError(problem)
     if problem and not ledger.bundles and not interrupted:
@@ -336,9 +338,9 @@ class LogStream(io.TextIOBase):
         return len(text)
 
 
-def _run(dispatcher: Dispatcher) -> tuple[str, bool]:
-    """Run under the signal handlers; return the problem and whether the user interrupted."""
-    with interruptible() as interrupts, redirect_stdout(LogStream()):
+def _run(dispatcher: Dispatcher, outside: Interrupts | None) -> tuple[str, bool]:
+    """Run under signal handlers; return the problem and whether the user interrupted."""
+    with interruptible() if outside is None else nullcontext(outside) as interrupts, redirect_stdout(LogStream()):
         dispatcher.stop = interrupts.requested
         try:
             problem = dispatcher.run()

@@ -27,6 +27,10 @@ class StoreError(OrchestratorError):
     """A run directory that cannot be read or written."""
 
 
+class RunExistsError(StoreError):
+    """A run that is to be made, by a name that another one has."""
+
+
 class ResumeError(OrchestratorError):
     """A run that must not be continued as asked: the text lists what differs."""
 

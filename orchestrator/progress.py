@@ -1,13 +1,14 @@
 """What a user sees while a sweep runs: one live display on a terminal, else plain log lines."""
 
+import io
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from tasks.family import Bundle
 from tasks.records import DeviceInfo, Progress
@@ -249,6 +250,37 @@ def render(board: Board) -> "Table":
     return table
 
 
+class Lasting(io.TextIOBase):
+    """A terminal that may be closed while a sweep runs: then nothing is shown any more, and the sweep goes on."""
+
+    def __init__(self, terminal: Any) -> None:
+        self._terminal = terminal
+
+    def write(self, text: str) -> int:
+        """Write, if that is still possible."""
+        with suppress(OSError):
+            self._terminal.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if that is still possible."""
+        with suppress(OSError):
+            self._terminal.flush()
+
+    def fileno(self) -> int:
+        """The terminal's, of which rich asks the size."""
+        return int(self._terminal.fileno())
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The terminal's, which decides what is drawn."""
+        return str(self._terminal.encoding)
+
+
 @contextmanager
 def show(bundles: Iterable[Bundle], console: "Console | None" = None) -> Iterator[Board]:
     """Show a sweep over ``bundles`` on ``console`` (by default standard error, as it must be in a sweep).
@@ -261,6 +293,7 @@ def show(bundles: Iterable[Bundle], console: "Console | None" = None) -> Iterato
     if not console.is_terminal:
         yield Board(bundles, LogView())
         return
+    console.file = cast("IO[str]", Lasting(console.file))
     view = LiveView(console)
     with view.live:
         yield Board(bundles, view)

@@ -62,6 +62,8 @@ class ShardReader:
         try:
             fragment = self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
             metadata = fragment.metadata.metadata or {}
+            # Only pages have checksums: a flipped bit in a column's name would make it one without values.
+            strange = [name for name in fragment.physical_schema.names if name not in self._schema.names]
         except _UNREADABLE as error:
             self._set_aside(str(path), str(error))
             return
@@ -73,6 +75,8 @@ class ShardReader:
                 f"{path} has schema_version {int(found)}, newer than {version}, the newest that this version reads: "
                 "update the orchestrator"
             )
+        elif strange:
+            self._set_aside(str(path), f"it has a column '{strange[0]}', which there is not")
         else:
             yield fragment
 

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from orchestrator.canary import Reading, is_canary
 from orchestrator.lanes import Earlier
-from orchestrator.reading import ShardReader
 from orchestrator.store import RunStore
 from orchestrator.suspects import readings, split
-from orchestrator.verdict import judge
+from orchestrator.verdict import Verdict, judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
 from orchestrator.visits import visits_by_shard
 from tasks.records import DeviceInfo
@@ -34,6 +33,9 @@ COLUMNS = (
     "stop_reason",
     "canary",
     "started_utc",
+    "protocol",
+    "protocol_version",
+    "plan_hash",
     *ENVIRONMENT,
 )
 ANYWAY = "resume_anyway=true goes on all the same, and the manifest says so"
@@ -41,13 +43,20 @@ ANYWAY = "resume_anyway=true goes on all the same, and the manifest says so"
 
 @dataclass(frozen=True, kw_only=True)
 class Former:
-    """What earlier drivers measured. environments: by GPU model, the versions in use then."""
+    """What earlier drivers measured.
+
+    environments: by GPU model, the versions in use then. bundles: those that have ended; failures: their Gemms that
+    could not be measured. plans, protocols: what the Shards say of how they came to be.
+    """
 
     earlier: Earlier = field(default_factory=Earlier)
     readings: tuple[Reading, ...] = ()
     canaries: Mapping[str, int] = field(default_factory=dict)
     environments: Mapping[str, frozenset[tuple[str | None, ...]]] = field(default_factory=dict)
     bundles: int = 0
+    failures: int = 0
+    plans: frozenset[str] = frozenset()
+    protocols: frozenset[tuple[str, int]] = frozenset()
     problems: tuple[str, ...] = ()
 
     def difference(self, device: DeviceInfo) -> str:
@@ -72,36 +81,60 @@ def _same(left: object, right: object) -> bool:
 def former(store: RunStore, placement: str, min_rounds: int, retry: frozenset[str] = frozenset()) -> Former:
     """Read what ``store`` holds; Bundles with a Gemm whose status is in ``retry`` count as not ended."""
     reader = store.reader()
-    rows = reader.facts(COLUMNS).table.to_pylist()
+    # The samples first, although they are of no use here: a Shard in which they are corrupt has to be measured again.
+    samples = reader.samples(SAMPLE_COLUMNS).table
+    rows = reader.facts().table.select(COLUMNS).to_pylist()
     canary_rows, sweep_rows = split(rows)
-    found = _readings(reader, canary_rows)
+    found = _readings(samples, canary_rows)
     verdict = judge(found)
-    shards = _shards(sweep_rows)
-    ended: dict[str, set[str]] = defaultdict(set)
+    attempts, canaries = _attempts(store)
+    last: dict[str, dict[str, list[Row]]] = defaultdict(dict)
+    for shard in _shards(sweep_rows):
+        lane = shard[0]["gpu"] if placement == "split" else shard[0]["uuid"]
+        last[lane][shard[0]["bundle_id"]] = shard
+    ended = {
+        lane: {bundle_id: shard for bundle_id, shard in shards.items() if _has_ended(shard, min_rounds, retry, verdict)}
+        for lane, shards in last.items()
+    }
+    kept = [shard for shards in ended.values() for shard in shards.values()]
+    return Former(
+        earlier=Earlier(ended={lane: frozenset(shards) for lane, shards in ended.items()}, attempts=attempts),
+        readings=tuple(found),
+        canaries=canaries,
+        environments=_environments(rows),
+        bundles=len(kept),
+        failures=sum(len(_failed(shard)) for shard in kept),
+        plans=frozenset(row["plan_hash"] for row in rows),
+        protocols=frozenset((row["protocol"], row["protocol_version"]) for row in sweep_rows),
+        problems=reader.problems,
+    )
+
+
+def _attempts(store: RunStore) -> tuple[dict[str, int], dict[str, int]]:
+    """The highest attempt there is, by Bundle, and by device for its canaries.
+
+    By the files' names: the name of a corrupt one is taken too.
+    """
     attempts: dict[str, int] = {}
     canaries: dict[str, int] = {}
-    # By the files' names: the name of a corrupt one is taken too.
     for device, bundle_id, attempt in store.attempts():
         attempts[bundle_id] = max(attempts.get(bundle_id, 0), attempt)
         if is_canary(bundle_id):
             canaries[device] = max(canaries.get(device, 0), attempt)
-    for shard in shards:
-        first, bundle_id = shard[0], shard[0]["bundle_id"]
-        lane = first["gpu"] if placement == "split" else first["uuid"]
-        statuses = {row["status"] for row in shard}
-        whole = first["stop_reason"] != "interrupted" or first["rounds"] >= min_rounds
-        if whole and not statuses & retry and not verdict.suspect(first["uuid"], first["canary"]):
-            ended[lane].add(bundle_id)
-        else:
-            ended[lane].discard(bundle_id)
-    return Former(
-        earlier=Earlier(ended={lane: frozenset(ids) for lane, ids in ended.items()}, attempts=attempts),
-        readings=tuple(found),
-        canaries=canaries,
-        environments=_environments(rows),
-        bundles=len({row["bundle_id"] for shard in shards for row in shard[:1]}),
-        problems=reader.problems,
-    )
+    return attempts, canaries
+
+
+def _has_ended(shard: list[Row], min_rounds: int, retry: frozenset[str], verdict: Verdict) -> bool:
+    """Whether the Bundle needs no more work after this Shard, its last one."""
+    first = shard[0]
+    whole = first["stop_reason"] != "interrupted" or first["rounds"] >= min_rounds
+    again = any(row["status"] in retry for row in shard)
+    return whole and not again and not verdict.suspect(first["uuid"], first["canary"])
+
+
+def _failed(shard: list[Row]) -> set[str]:
+    """The Gemms that could not be measured."""
+    return {row["gemm_id"] for row in shard if row["status"] not in ("ok", "skipped")}
 
 
 def _shards(rows: Iterable[Row]) -> list[list[Row]]:
@@ -112,11 +145,10 @@ def _shards(rows: Iterable[Row]) -> list[list[Row]]:
     return sorted(found.values(), key=lambda shard: (shard[0]["attempt"], shard[0]["started_utc"]))
 
 
-def _readings(reader: ShardReader, canaries: list[Row]) -> list[Reading]:
+def _readings(samples: pa.Table, canaries: list[Row]) -> list[Reading]:
     """The readings of all canaries."""
     if not canaries:
         return []
-    samples = reader.samples(SAMPLE_COLUMNS).table
     named = pc.is_in(samples["bundle_id"], pa.array(sorted({row["bundle_id"] for row in canaries})))
     return readings(canaries, visits_by_shard(samples.filter(named)))
 

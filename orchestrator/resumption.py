@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from orchestrator.errors import ConfigError, InvalidValueError, Problem, ResumeE
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash
 from tasks.records import STATUSES
+from tasks.settings import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from orchestrator.resume import Former
@@ -105,6 +106,7 @@ def choose(wish: Wish) -> Chosen:
 
     Raises:
         StoreError: there is no such run.
+        ResumeError: it does not say what was asked for, and neither do the other arguments.
         ConfigError: the other arguments are wrong.
     """
     from orchestrator.runs import find_run
@@ -116,8 +118,13 @@ def choose(wish: Wish) -> Chosen:
     store = find_run(wish.run, results)
     manifest = store.manifest()
     recorded: dict[str, Any] = manifest.get("config", {})
-    if names or not recorded:
-        config = configuration.compose(names[-1] if names else manifest.get("conf", "auto"), overrides)
+    if not names and not recorded:
+        raise ResumeError(
+            f"{store.path} has no manifest that says what was asked for: add conf=NAME and the values that it was "
+            "begun with"
+        )
+    if names:
+        config = configuration.compose(names[-1], overrides)
     else:
         config = configuration.recompose(manifest.get("conf", ""), recorded, overrides)
     expansion = expand_space(config)
@@ -140,38 +147,65 @@ def _differences(manifest: dict[str, Any], config: Config, expansion: Expansion)
     return tuple(changed) or ("the expansion of the same configuration: another version of this program wrote the run",)
 
 
-def prepare(store: "RunStore", chosen: Chosen, wish: Wish) -> "Former | None":
-    """Refuse a run that differs, and note in its manifest that it goes on; None where nothing is left to do.
+def prepare(store: "RunStore", chosen: Chosen, wish: Wish) -> "Former":
+    """Sweep what a killed writer left, and read what was measured. Call it as the run's one driver.
 
     Raises:
-        ResumeError: the plan or the timing differ, and the user did not say that it does not matter.
+        ResumeError: the plan or the protocol differ, and the user did not say that it does not matter.
     """
     from orchestrator.atomic import sweep_temporaries
-    from orchestrator.resume import ANYWAY, former
+    from orchestrator.resume import former
 
     config = chosen.config
-    if chosen.differences and not wish.anyway:
-        lines = "\n  ".join(chosen.differences)
-        raise ResumeError(f"{store.path} was begun with another plan\n  {lines}\n{ANYWAY}")
+    _refuse(store, chosen.differences, wish)
     sweep_temporaries(store.path)
     found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry)
-    if _done(store, found, chosen):
-        return None
-    manifest = store.manifest()
-    record = {
+    if wish.anyway:
+        return replace(found, environments={})
+    _refuse(store, _measured_otherwise(store, found, chosen), wish)
+    return found
+
+
+def _refuse(store: "RunStore", differences: Sequence[str], wish: Wish) -> None:
+    from orchestrator.resume import ANYWAY
+
+    if differences and not wish.anyway:
+        lines = "\n  ".join(differences)
+        raise ResumeError(f"{store.path} was begun with another plan\n  {lines}\n{ANYWAY}")
+
+
+def _measured_otherwise(store: "RunStore", found: "Former", chosen: Chosen) -> list[str]:
+    """In what the Shards themselves differ from what would be added to them."""
+    plan, protocol = plan_hash(chosen.config, chosen.expansion), chosen.config.timing.protocol
+    lines = [
+        f"timing.protocol: {name}, version {version}, in the run; {protocol}, version {PROTOCOL_VERSION[protocol]}, now"
+        for name, version in sorted(found.protocols - {(protocol, PROTOCOL_VERSION[protocol])})
+    ]
+    # A manifest that names the plan has been compared with it; the run may have gone on with another one, knowingly.
+    if "plan_hash" not in store.manifest() and found.plans and plan not in found.plans:
+        lines.append(f"the plan: {', '.join(sorted(found.plans))} in the shards, {plan} by these arguments")
+    return lines
+
+
+def record(manifest: Mapping[str, Any], wish: Wish, chosen: Chosen) -> dict[str, Any]:
+    """What the manifest says of a run that goes on."""
+    entry = {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "arguments": list(wish.words),
         "retry": sorted(wish.retry),
         "anyway": wish.anyway,
         "differences": list(chosen.differences),
     }
-    store.update_manifest(
-        status="running", host=socket.gethostname(), pid=os.getpid(), resumed=[*manifest.get("resumed", []), record]
-    )
-    return replace(found, environments={}) if wish.anyway else found
+    resumed = [*manifest.get("resumed", []), entry]
+    return {"status": "running", **driver(), "resumed": resumed}
 
 
-def _done(store: "RunStore", found: "Former", chosen: Chosen) -> bool:
+def driver() -> dict[str, Any]:
+    """Who drives a run now."""
+    return {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+def done(store: "RunStore", found: "Former", chosen: Chosen) -> bool:
     """Whether every lane that the run has is complete; of a fleet, only a finished run is known to have all lanes."""
     wanted = {bundle.bundle_id for bundle in chosen.expansion.bundles}
     lanes = found.earlier.ended.values()

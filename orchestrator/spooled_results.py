@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.address import Address
-from orchestrator.errors import StoreError
+from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.mirror import Left, Mirror
 from orchestrator.patience import within
 from orchestrator.remote import Remote
@@ -108,7 +108,7 @@ class SpooledResults:
                 raise
             return
         if taken:
-            raise StoreError(
+            raise RunExistsError(
                 f"run {address} exists already: choose another run.name, or go on with it by resume={name}"
             )
 

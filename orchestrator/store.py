@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from orchestrator import shard
 from orchestrator.atomic import sweep_temporaries, write_atomic
-from orchestrator.errors import StoreError
+from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.reading import Read, ShardReader
 from orchestrator.schema import RUN_NAME
 from tasks.family import Bundle
@@ -250,14 +250,20 @@ class RunStore:
                 "run.dir says where runs land"
             )
         path = Path(results) / name
-        if path.exists():
-            raise StoreError(f"run {path} exists already: choose another run.name")
         try:
             path.mkdir(parents=True)
+        except FileExistsError as error:
+            if not path.exists():  # something above it is no directory
+                raise StoreError(f"cannot create the run {path}: {error.strerror or error}") from error
+            raise RunExistsError(f"run {path} exists already: choose another run.name") from error
         except OSError as error:
             raise StoreError(f"cannot create the run {path}: {error.strerror or error}") from error
         store = cls(path)
-        store.write_manifest(manifest)
+        try:
+            store.write_manifest(manifest)
+        except StoreError:
+            store.discard()  # its name is free again
+            raise
         return store
 
     @classmethod
@@ -382,7 +388,10 @@ class RunStore:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise StoreError(f"cannot read {self.manifest_path}: {error}") from error
+            raise StoreError(
+                f"cannot read {self.manifest_path}: {error}; without that file the shards alone are the run: move it "
+                "away to rank them, or to go on by resume=RUN conf=… and the values that the run was begun with"
+            ) from error
         if not isinstance(found, dict) or not isinstance(found.get("schema_version"), int):
             raise StoreError(f"{self.manifest_path} is no manifest: it has no schema_version")
         if found["schema_version"] > SCHEMA_VERSION:

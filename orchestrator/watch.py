@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from tasks.records import Progress
 
 LOOK_EVERY_S = 0.25
+AWAY_S = 2.0
+"""Who has not looked for longer was stopped, or waited for a disk: that time is not the workers'."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -21,7 +23,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._shifts: dict[str, _Shift] = {}
-        self._looked_at = float("-inf")
+        self._looked_at = self._seen_at = float("-inf")
 
     def begin(self, worker: str, seconds: float, now: float) -> None:
         """Note that ``worker`` has ``seconds`` for a Bundle from now on."""
@@ -46,7 +48,12 @@ class Watch:
         return None if shift is None else shift.trying
 
     def expired(self, now: float) -> Iterator[tuple[str, float]]:
-        """Yield the workers whose time is over, with the seconds that they had."""
+        """Yield the workers whose time is over, with the seconds that they had. Call it at every turn of the loop."""
+        away, self._seen_at = now - self._seen_at, now
+        if AWAY_S < away < float("inf"):
+            # What they have reported meanwhile, their results perhaps, is still unread.
+            for shift in self._shifts.values():
+                shift.until += away
         if now - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = now

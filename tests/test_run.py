@@ -16,8 +16,10 @@ import pytest
 from orchestrator.config import compose
 from orchestrator.errors import StoreError
 from orchestrator.ranking import rank
+from orchestrator.results import LocalResults
+from orchestrator.space import expand_space
 from orchestrator.store import RANKING_SCHEMA, RunStore, shard_table
-from orchestrator.verbs.run import broken_off, run_name
+from orchestrator.verbs.run import broken_off, create, run_name
 from tasks.settings import Timing
 from tests.builders import as_bundle, measurement, per_flop, up_family
 
@@ -149,6 +151,20 @@ def test_a_name_that_is_taken_is_refused_before_anything_starts(tmp_path: Path) 
     assert list((tmp_path / "it").iterdir()) == []
 
 
+def test_two_runs_of_one_second_have_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.verbs.run.run_name", lambda config: "cpu-20300101-000000")
+    config = compose("cpu", [f"run.dir={tmp_path}"])
+    stores = [create(config, expand_space(config), LocalResults(config.run.dir)) for _ in range(3)]
+    assert [store.name for store in stores] == [f"cpu-20300101-000000{end}" for end in ("", "-2", "-3")]
+
+
+def test_a_name_that_another_run_took_meanwhile_is_refused(tmp_path: Path) -> None:
+    config = compose("cpu", [f"run.dir={tmp_path}", "run.name=it"])
+    create(config, expand_space(config), LocalResults(config.run.dir))
+    with pytest.raises(StoreError, match="exists already: choose another"):
+        create(config, expand_space(config), LocalResults(config.run.dir))
+
+
 def test_a_sweeps_file_may_have_any_name(tmp_path: Path) -> None:
     assert run_name(replace(compose("cpu"), conf_name="my conf é")).startswith("my-conf-2")
 
@@ -165,6 +181,19 @@ def test_a_run_that_breaks_off_shows_what_was_measured_and_says_so(
         raise StoreError("disk full")
     assert "mlp_up h=64" in capsys.readouterr().out
     assert store.manifest()["status"] == "failed"
+
+
+def test_a_resume_that_breaks_off_before_it_adds_anything_leaves_the_manifest_as_it_was(tmp_path: Path) -> None:
+    store = RunStore.create(tmp_path, "it", {"status": "interrupted", "pid": 1})
+    before = store.manifest()
+
+    def press() -> None:
+        store.update_manifest(status="running", pid=2)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), broken_off(compose("cpu"), store, before):
+        press()
+    assert store.manifest() == before
 
 
 def test_a_run_that_breaks_off_before_anything_was_measured_is_not_kept(tmp_path: Path) -> None:

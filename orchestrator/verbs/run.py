@@ -1,27 +1,28 @@
 """``run``: plan, measure, rank, print and write a sweep."""
 
 import argparse
+import itertools
 import logging
-import os
 import re
 import shlex
-import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__, cluster, resumption
 from orchestrator import config as configuration
-from orchestrator.errors import ResumeError, StoreError
+from orchestrator.errors import RunExistsError, StoreError
+from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
 from orchestrator.results import Results, results
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
-from orchestrator.verbs.common import add_sweep, configured, printed_cfg
+from orchestrator.verbs.common import add_sweep, configured, printed, printed_cfg
 
 if TYPE_CHECKING:
     from orchestrator.driver import SweepResult
+    from orchestrator.ranking import Ranking
     from orchestrator.resume import Former
     from orchestrator.store import RunStore
 
@@ -56,38 +57,67 @@ def execute(arguments: argparse.Namespace) -> int:
     expansion = expand_space(config)
     with results(config.run) as place:
         place.check(config.run.name)  # better now than after the cluster has started
-        log.info("starting Ray")
-        with cluster.connect(config.cluster, MODULES) as own_ray:
-            log.info("connected")
+        return _finished(place, _run(config, expansion, place))
+
+
+def _run(config: Config, expansion: Expansion, place: Results) -> int:
+    with ExitStack() as outer:
+        with _connected(config, outer) as (own_ray, interrupts):
             if config.cluster.gpu == "auto" and not cluster.accelerators():
                 config = _fallback(config)
                 expansion = expand_space(config)
             if config.cluster.gpu != "cpu":
                 cluster.require(config.cluster.gpu, cluster.nodes())
-            store, result = _sweep(config, expansion, place, own_ray=own_ray)
+            store = create(config, expansion, place)
+            outer.enter_context(store.locked())
+            outer.enter_context(broken_off(config, store))
+            result = _measure(config, expansion, store, own_ray=own_ray, interrupts=interrupts)
         # What Ray prints until it has ended is kept from standard output, so the tables come after it.
-        return _finished(place, _conclude(config, store, result))
+        return _conclude(config, store, result, interrupts)
+
+
+@contextmanager
+def _connected(config: Config, outer: ExitStack) -> Iterator[tuple[bool, Interrupts]]:
+    """Be connected to Ray; yield whether it is one's own, and the interrupts, which are handled until ``outer`` ends.
+
+    So an interrupt while the ranking is made costs no ranking.
+    """
+    log.info("starting Ray")
+    with ExitStack() as inner:
+        with starting():
+            own_ray = inner.enter_context(cluster.connect(config.cluster, MODULES))
+            interrupts = outer.enter_context(interruptible())
+        log.info("connected")
+        yield own_ray, interrupts
 
 
 def _resume(arguments: argparse.Namespace, wish: "resumption.Wish") -> int:
     """Go on with a run; nothing of it is measured again."""
     chosen = resumption.choose(wish)
-    config = chosen.config
-    if printed_cfg(arguments, config):
+    if printed_cfg(arguments, chosen.config):
         return 0
-    with results(config.run) as place:
-        store = place.open(chosen.name)
-        with store.locked():
-            former = resumption.prepare(store, chosen, wish)
-            if former is None:
-                return _finished(place, _nothing_to_do(config, store))
-            log.info("starting Ray")
-            with cluster.connect(config.cluster, MODULES) as own_ray, suspended(store):
-                if config.cluster.gpu != "cpu":
-                    cluster.require(config.cluster.gpu, cluster.nodes())
-                result = _measure(config, chosen.expansion, store, own_ray=own_ray, former=former)
-            code = _conclude(config, store, result, former)
-        return _finished(place, code)
+    with results(chosen.config.run) as place:
+        return _finished(place, _go_on(chosen, wish, place.open(chosen.name)))
+
+
+def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStore") -> int:
+    config = chosen.config
+    with ExitStack() as outer:
+        outer.enter_context(store.locked())
+        former = resumption.prepare(store, chosen, wish)
+        if resumption.done(store, former, chosen):
+            return _nothing_to_do(config, store, former)
+        before = store.manifest()
+        outer.enter_context(broken_off(config, store, before))
+        if before:
+            store.update_manifest(**resumption.driver())  # for others who would drive it too
+        with _connected(config, outer) as (own_ray, interrupts):
+            if config.cluster.gpu != "cpu":
+                cluster.require(config.cluster.gpu, cluster.nodes())
+            facts = _manifest(config, chosen.expansion)
+            store.write_manifest({**facts, **before, **resumption.record(before, wish, chosen)})
+            result = _measure(config, chosen.expansion, store, own_ray=own_ray, interrupts=interrupts, former=former)
+        return _conclude(config, store, result, interrupts, former)
 
 
 def _finished(place: Results, code: int) -> int:
@@ -97,10 +127,19 @@ def _finished(place: Results, code: int) -> int:
     return code or int(bool(problems))
 
 
-def _nothing_to_do(config: Config, store: "RunStore") -> int:
+def _nothing_to_do(config: Config, store: "RunStore", former: "Former") -> int:
+    """Show what there is; a run whose driver was stopped between its last Shard and its ranking is concluded."""
+    from orchestrator.ranking import rank
+
     sys.stderr.write(f"{store.path}: nothing to do: every family has been measured or has failed\n")
-    _show(config, store)
-    return 0
+    ranking = rank(store)
+    manifest = store.manifest()
+    if manifest.get("status") != "finished":
+        _write_ranking(config, store, ranking)
+        facts = {} if manifest.get("plan_hash") else _manifest(config, expand_space(config))
+        store.write_manifest({**facts, **manifest, "ended_utc": _now(), "status": "finished", **_counts(former)})
+    printed(lambda: _print(config, store, ranking, ranking.problems))
+    return int(bool(ranking.problems))
 
 
 def _fallback(config: Config) -> Config:
@@ -113,14 +152,27 @@ def _fallback(config: Config) -> Config:
     return configuration.compose(config.cluster.fallback, config.overrides)
 
 
-def _sweep(config: Config, expansion: Expansion, place: Results, *, own_ray: bool) -> tuple["RunStore", "SweepResult"]:
-    store = place.create(run_name(config), _manifest(config, expansion))
-    with store.locked(), broken_off(config, store):
-        return store, _measure(config, expansion, store, own_ray=own_ray)
+def create(config: Config, expansion: Expansion, place: Results) -> "RunStore":
+    """Make the run; where the user gave no name and another run of this second has it already, by the next one."""
+    name, manifest = run_name(config), _manifest(config, expansion)
+    for number in itertools.count(2):
+        try:
+            return place.create(name, manifest)
+        except RunExistsError:
+            if config.run.name is not None:
+                raise
+            name = f"{run_name(config)}-{number}"
+    raise AssertionError("numbers do not end")
 
 
 def _measure(
-    config: Config, expansion: Expansion, store: "RunStore", *, own_ray: bool, former: "Former | None" = None
+    config: Config,
+    expansion: Expansion,
+    store: "RunStore",
+    *,
+    own_ray: bool,
+    interrupts: Interrupts,
+    former: "Former | None" = None,
 ) -> "SweepResult":
     from rich.console import Console
 
@@ -137,86 +189,101 @@ def _measure(
             plan_hash=plan_hash(config, expansion),
             own_ray=own_ray,
             former=former,
+            interrupts=interrupts,
         )
     log.info("swept")
     return result
 
 
-def _conclude(config: Config, store: "RunStore", result: "SweepResult", former: "Former | None" = None) -> int:
+def _conclude(
+    config: Config,
+    store: "RunStore",
+    result: "SweepResult",
+    interrupts: Interrupts,
+    former: "Former | None" = None,
+) -> int:
     """Rank, write and print; the exit code tells how the sweep ended."""
     from orchestrator.ranking import rank
     from orchestrator.suspects import STATUS as SUSPECT
-    from orchestrator.terminal import markdown, show
 
-    if result.interrupted and not store.shard_paths():
+    if result.interrupted and former is None and not store.shard_paths():
         store.discard()
         sys.stderr.write("interrupted before anything was measured: no run is kept\n")
         return result.exit_code
-    with broken_off(config, store):
-        ranking = rank(store)
-        store.write_ranking(
-            ranking.table,
-            markdown(store.path, ranking.table, config.rank.top, notes=ranking.notes, fleets=ranking.fleets),
-        )
-        store.update_manifest(
-            ended_utc=_now(),
-            status="interrupted" if result.interrupted else "unfinished" if result.unfinished else "finished",
-            bundles_ended=result.bundles + (former.bundles if former else 0),
-            bundles_unfinished=result.unfinished,
-            failures=len(result.failures),
-            skipped_on_device=len(result.skipped),
-            hosts=sorted({device.host for device in result.devices}),
-            devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
-        )
+    ranking = rank(store)
+    _write_ranking(config, store, ranking)
+    counts = _counts(former, result)
+    store.update_manifest(
+        ended_utc=_now(),
+        status="interrupted" if result.interrupted else "unfinished" if result.unfinished else "finished",
+        skipped_on_device=len(result.skipped),
+        hosts=sorted({device.host for device in result.devices}),
+        devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
+        **counts,
+    )
     problems = [*ranking.problems, *([result.problem] if result.problem else [])]
     if result.unfinished:
         problems.append(
             f"not all: {result.unfinished} bundles were not measured; go on with: "
             f"python -m orchestrator resume={shlex.quote(str(store.path))}"
         )
-    show(store.path, ranking.table, config.rank.top, problems, notes=ranking.notes, fleets=ranking.fleets)
+    whole = printed(lambda: _print(config, store, ranking, problems))
     statuses = set(ranking.table["status"].to_pylist())
-    return result.exit_code or int(bool(ranking.problems) or "ok" not in statuses or SUSPECT in statuses)
+    failed = counts["failures"] or ranking.problems or "ok" not in statuses or SUSPECT in statuses
+    return INTERRUPTED if interrupts.requested() else result.exit_code or int(bool(failed) or not whole)
+
+
+def _counts(former: "Former | None", result: "SweepResult | None" = None) -> dict[str, int]:
+    """What has become of the run's Bundles by all its drivers."""
+    return {
+        "bundles_ended": (former.bundles if former else 0) + (result.bundles if result else 0),
+        "bundles_unfinished": result.unfinished if result else 0,
+        "failures": (former.failures if former else 0) + (len(result.failures) if result else 0),
+    }
 
 
 @contextmanager
-def broken_off(config: Config, store: "RunStore") -> Iterator[None]:
-    """Where a run breaks off, leave no empty one behind, and none that says it is running; show what was measured."""
+def broken_off(config: Config, store: "RunStore", before: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Where a run breaks off, leave no empty one behind, and none that says it is running; show what was measured.
+
+    before: the manifest of a run that is resumed; it comes back where nothing was added to the run. None: a new run.
+    """
+    shards = len(store.shard_paths())
     try:
         yield
     except BaseException as error:
-        if not store.shard_paths():
+        if before is None and not store.shard_paths():
             store.discard()
             raise
         with suppress(StoreError):  # the disk may be what broke
-            store.update_manifest(ended_utc=_now(), status="failed")
+            if before and len(store.shard_paths()) == shards:
+                store.write_manifest(before)
+            elif store.manifest().get("status") == "running":
+                status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+                store.update_manifest(ended_utc=_now(), status=status)
         if isinstance(error, StoreError):
             _show(config, store)
         raise
 
 
-@contextmanager
-def suspended(store: "RunStore") -> Iterator[None]:
-    """Where a resumed run breaks off, leave no manifest that says it is running."""
-    before = store.manifest()
-    try:
-        yield
-    except ResumeError:
-        store.write_manifest(before)
-        raise
-    except BaseException:
-        with suppress(StoreError):
-            store.update_manifest(ended_utc=_now(), status="failed")
-        raise
-
-
 def _show(config: Config, store: "RunStore") -> None:
     from orchestrator.ranking import rank
-    from orchestrator.terminal import show
 
     ranking = rank(store)
-    top = config.rank.top
-    show(store.path, ranking.table, top, ranking.problems, notes=ranking.notes, fleets=ranking.fleets)
+    printed(lambda: _print(config, store, ranking, ranking.problems))
+
+
+def _write_ranking(config: Config, store: "RunStore", ranking: "Ranking") -> None:
+    from orchestrator.terminal import markdown
+
+    text = markdown(store.path, ranking.table, config.rank.top, notes=ranking.notes, fleets=ranking.fleets)
+    store.write_ranking(ranking.table, text)
+
+
+def _print(config: Config, store: "RunStore", ranking: "Ranking", problems: Sequence[str]) -> None:
+    from orchestrator.terminal import show
+
+    show(store.path, ranking.table, config.rank.top, problems, notes=ranking.notes, fleets=ranking.fleets)
 
 
 def run_name(config: Config) -> str:
@@ -239,8 +306,7 @@ def _manifest(config: Config, expansion: Expansion) -> dict[str, Any]:
         "code_version": __version__,
         "started_utc": _now(),
         "status": "running",
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
+        **resumption.driver(),
         "points": expansion.points,
         "families": len(expansion.families),
         "bundles": len(expansion.bundles),

@@ -1,0 +1,29 @@
+"""Deadlines of Bundles, by a clock that the test holds."""
+
+from orchestrator.watch import Watch
+
+
+def looked_at(watch: Watch, begin: float, end: float) -> list[tuple[str, float]]:
+    """Look every half a second, as the driver's loop does; return what was found."""
+    return [found for turn in range(int(2 * (end - begin))) for found in watch.expired(begin + turn / 2)]
+
+
+def test_a_worker_that_has_not_ended_in_its_time_is_found() -> None:
+    watch = Watch()
+    watch.begin("w", 10.0, 0.0)
+    assert looked_at(watch, 0.0, 10.5) == []
+    assert set(looked_at(watch, 10.5, 11.5)) == {("w", 10.0)}
+
+
+def test_the_time_in_which_the_driver_was_stopped_is_not_the_workers() -> None:
+    watch = Watch()
+    watch.begin("w", 10.0, 0.0)
+    assert looked_at(watch, 0.0, 5.0) == []
+    assert looked_at(watch, 1000.0, 1005.0) == []
+    assert set(looked_at(watch, 1006.0, 1007.0)) == {("w", 10.0)}
+
+
+def test_a_worker_that_begins_before_the_first_look_has_a_deadline_too() -> None:
+    watch = Watch()
+    watch.begin("w", 10.0, 500.0)
+    assert list(watch.expired(510.5)) == [("w", 10.0)]
