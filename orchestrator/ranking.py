@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.contest import Contest
 from orchestrator.fleet import Fleet, fleets
-from orchestrator.store import RANKING_SCHEMA, RunStore
+from orchestrator.store import RunStore
 from orchestrator.suspects import held_back, notes, readings, split, suspect_shards, without
 from orchestrator.verdict import Verdict, judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS

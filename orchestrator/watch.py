@@ -53,7 +53,7 @@ class Watch:
         if AWAY_S < away < float("inf"):
             # What they have reported meanwhile, their results perhaps, is still unread.
             for shift in self._shifts.values():
-                shift.until += away
+                shift.until += away - AWAY_S  # so that a loop which is always slow still finds who hangs
         if now - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = now

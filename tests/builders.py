@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.store import RANKING_SCHEMA
+from orchestrator.columns import RANKING_SCHEMA
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
 from tasks.records import DeviceInfo, GemmFacts, Measurement, Sample, Telemetry

@@ -185,7 +185,7 @@ def test_a_sweep_under_nohup_outlives_its_terminal(results: Path) -> None:
 
 def test_a_driver_that_is_stopped_for_a_while_takes_nobody_for_hanging(results: Path) -> None:
     # 5 s, of which a Family has 3; the worker has ended its Family meanwhile and waits
-    with job(results, *SMALL, "run.least_deadline_s=3", "timing.visit_us=1", pace_s=0.4) as driver:
+    with job(results, *SMALL, "run.least_deadline_s=3", "timing.redo_throttled=0", pace_s=0.4) as driver:
         driver.under_way().kill(signal.SIGSTOP)
         time.sleep(5)
         driver.kill(signal.SIGCONT)

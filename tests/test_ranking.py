@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.ranking import Ranking, rank
-from orchestrator.store import RANKING_SCHEMA, RunStore, shard_table
+from orchestrator.store import RunStore, shard_table
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm
 from tasks.records import Measurement, Sample

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.config import compose
 from orchestrator.errors import StoreError
 from orchestrator.ranking import rank
 from orchestrator.results import LocalResults
 from orchestrator.space import expand_space
-from orchestrator.store import RANKING_SCHEMA, RunStore, shard_table
+from orchestrator.store import RunStore, shard_table
 from orchestrator.verbs.run import broken_off, create, run_name
 from tasks.settings import Timing
 from tests.builders import as_bundle, measurement, per_flop, up_family

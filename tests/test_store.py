@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from orchestrator.columns import RANKING_SCHEMA, SHARD_SCHEMA
 from orchestrator.errors import StoreError
-from orchestrator.store import RANKING_SCHEMA, SHARD_SCHEMA, RunStore, safe_name, shard_table
+from orchestrator.store import RunStore, safe_name, shard_table
 from tasks.family import Bundle, Family
 from tasks.records import DeviceInfo, GemmFacts, Telemetry
 from tasks.settings import Timing
