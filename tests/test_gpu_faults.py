@@ -52,8 +52,9 @@ def test_three_real_faults_cost_three_gemms_and_nothing_else(tmp_path: Path) -> 
             "cluster.gpu=any",
             "cluster.max_gpus=1",
             "timing.max_seconds=0.2",
-            "timing.soak_max_s=5",
-            "run.least_deadline_s=15",
+            "timing.soak_max_s=3",
+            "timing.redo_throttled=0",
+            "run.least_deadline_s=12",
         ],
     )
     work = [bundle(number) for number in range(FAMILIES)]
