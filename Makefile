@@ -32,6 +32,7 @@ check: $(READY) ## lint, formatting and types
 
 bench: $(READY) ## benchmarks that need no GPU
 	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.fleet
 
 bench-gpu: ## benchmarks on the GPUs of this machine, with the python on the PATH (python=…)
 	$(or $(python),$(PYTHON)) -m benchmarks.gpu $(args)

@@ -1,8 +1,25 @@
 """Settings that hold for all tests."""
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.bucket import Bucket
 
 # Ray reads these when it is first imported. A token in the environment keeps it from writing one to the home directory.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture(scope="module")
+def bucket() -> "Iterator[Bucket]":
+    """An S3 server of the module's own."""
+    from tests.bucket import Bucket
+
+    server = Bucket()
+    yield server
+    server.down()

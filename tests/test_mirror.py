@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ from orchestrator.spool import Origin
 from tests.bucket import KEYS, Bucket
 
 SOON = Backoff(first_s=0.05, most_s=0.2)
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    server = Bucket()
-    yield server
-    server.down()
 
 
 @pytest.fixture(autouse=True)

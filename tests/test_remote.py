@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -15,13 +14,6 @@ from orchestrator.errors import StoreError
 from orchestrator.patience import each
 from orchestrator.remote import Remote, is_visible
 from tests.bucket import KEYS, Bucket, free_port
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    server = Bucket()
-    yield server
-    server.down()
 
 
 @pytest.fixture(autouse=True)

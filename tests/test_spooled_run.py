@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,13 +44,6 @@ MANY = (
     "space.d_ff={ratio: 8/3, distance: 8, step: 4}",
     "timing.max_seconds=0.2",
 )
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
-    server = Bucket()
-    yield server
-    server.down()
 
 
 @pytest.fixture(autouse=True)
