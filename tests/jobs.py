@@ -51,10 +51,12 @@ class Job:
         self.master = master
         self.out = self.err = ""
         self._read: list[bytes] = []
+        self._reader = threading.Thread(target=self._drain, args=(master,), daemon=True)
         if master is not None:
-            threading.Thread(target=self._drain, args=(master,), daemon=True).start()
+            self._reader.start()
 
-    def _drain(self, master: int) -> None:
+    def _drain(self, master: int | None) -> None:
+        assert master is not None
         try:
             while data := os.read(master, 65536):
                 self._read.append(data)
@@ -74,6 +76,10 @@ class Job:
     def end(self, limit_s: float = LIMIT_S) -> int:
         """Wait for the end; return the exit code, negative for a signal."""
         out, err = self.process.communicate(timeout=limit_s)
+        if self._reader.is_alive():
+            self._reader.join(
+                1.0
+            )  # what was written last may still be on its way; another process may hold the terminal
         self.out = (out or b"").decode()
         self.err = (err or b"").decode() + b"".join(self._read).decode(errors="replace")
         return self.process.returncode
