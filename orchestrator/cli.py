@@ -28,6 +28,7 @@ EXIT_CODES = (
 
 def entry() -> NoReturn:
     """Run one command as a program of its own; end at once, for nothing is left that Python would have to tidy up."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not cost a sweep its tables
@@ -39,6 +40,17 @@ def entry() -> NoReturn:
         with suppress(OSError):  # main has told of it
             stream.flush()
     os._exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Give a stream that was closed (``>&-``) somewhere to write, before a file gets its number."""
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+            if nowhere != number:
+                os.dup2(nowhere, number, inheritable=True)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -59,6 +59,9 @@ class ShardReader:
         return self._read(None, None)
 
     def _open(self, path: Path, version: int) -> Iterator[ds.ParquetFileFragment]:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            self._set_aside(str(path), "it is no file")  # opening a pipe would wait for ever
+            return
         try:
             fragment = self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
             metadata = fragment.metadata.metadata or {}

@@ -1,13 +1,14 @@
 """Where a sweep's run goes: a local directory, or a store with a local spool before it."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.address import is_uri
-from orchestrator.errors import StoreError
+from orchestrator.errors import StoreError, shorten
 from orchestrator.schema import Run
 
 if TYPE_CHECKING:
@@ -55,9 +56,9 @@ class LocalResults:
         """Raise StoreError where the directory cannot be written, or the name is taken."""
         check_directory(Path(self._directory))
         if name is not None and (Path(self._directory) / name).exists():
+            run = Path(self._directory) / name
             raise StoreError(
-                f"run {Path(self._directory) / name} exists already: choose another run.name, or go on with it by "
-                f"resume={name}"
+                f"run {run} exists already: choose another run.name, or go on with it by resume={shlex.quote(str(run))}"
             )
 
     def create(self, name: str, manifest: Mapping[str, Any]) -> "RunStore":
@@ -79,7 +80,10 @@ class LocalResults:
 
 def check_directory(directory: Path, key: str = "run.dir") -> None:
     """Raise StoreError where nothing can be created under a local directory, which need not be there yet."""
-    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    try:
+        existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    except OSError as error:
+        raise StoreError(f"{key}={shorten(str(directory))}: {error.strerror}") from error
     if not existing.is_dir():
         raise StoreError(f"{key}={directory}: {existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -78,13 +78,24 @@ def _same(left: object, right: object) -> bool:
     return left == right
 
 
-def former(store: RunStore, placement: str, min_rounds: int, retry: frozenset[str] = frozenset()) -> Former:
-    """Read what ``store`` holds; Bundles with a Gemm whose status is in ``retry`` count as not ended."""
+def former(
+    store: RunStore,
+    placement: str,
+    min_rounds: int,
+    retry: frozenset[str] = frozenset(),
+    wanted: frozenset[str] | None = None,
+) -> Former:
+    """Read what ``store`` holds; Bundles with a Gemm whose status is in ``retry`` count as not ended.
+
+    wanted: the ids of the plan's Bundles; Shards of others, strangers in the run, count for nothing.
+    """
     reader = store.reader()
     # The samples first, although they are of no use here: a Shard in which they are corrupt has to be measured again.
     samples = reader.samples(SAMPLE_COLUMNS).table
     rows = reader.facts().table.select(COLUMNS).to_pylist()
     canary_rows, sweep_rows = split(rows)
+    if wanted is not None:
+        sweep_rows = [row for row in sweep_rows if row["bundle_id"] in wanted]
     found = _readings(samples, canary_rows)
     verdict = judge(found)
     attempts, canaries = _attempts(store)
@@ -101,7 +112,7 @@ def former(store: RunStore, placement: str, min_rounds: int, retry: frozenset[st
         earlier=Earlier(ended={lane: frozenset(shards) for lane, shards in ended.items()}, attempts=attempts),
         readings=tuple(found),
         canaries=canaries,
-        environments=_environments(rows),
+        environments=_environments(sweep_rows),
         bundles=len(kept),
         failures=sum(len(_failed(shard)) for shard in kept),
         plans=frozenset(row["plan_hash"] for row in rows),

@@ -128,7 +128,7 @@ def choose(wish: Wish) -> Chosen:
     else:
         config = configuration.recompose(manifest.get("conf", ""), recorded, overrides)
     expansion = expand_space(config)
-    place = str(store.path.parent)
+    place = str(store.path.resolve().parent)  # where the name is that ``store`` goes by
     if Origin.of(store.path) is not None:  # it belongs into a store, and the local one is a spool
         place = config.run.dir if is_uri(config.run.dir) else recorded.get("run", {}).get("dir", config.run.dir)
     config = replace(config, run=replace(config.run, dir=place, name=store.name))
@@ -159,7 +159,8 @@ def prepare(store: "RunStore", chosen: Chosen, wish: Wish) -> "Former":
     config = chosen.config
     _refuse(store, chosen.differences, wish)
     sweep_temporaries(store.path)
-    found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry)
+    wanted = frozenset(bundle.bundle_id for bundle in chosen.expansion.bundles)
+    found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry, wanted)
     if wish.anyway:
         return replace(found, environments={})
     _refuse(store, _measured_otherwise(store, found, chosen), wish)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator.address import is_uri
-from orchestrator.errors import StoreError, unknown
+from orchestrator.errors import StoreError, shorten, unknown
 from orchestrator.store import RunStore
 
 LATEST = "latest"
@@ -32,11 +32,14 @@ def find_run(text: str, results: str | Path) -> RunStore:
         from orchestrator.remote_runs import fetched_run
 
         return RunStore.open(fetched_run(text, str(results)))
-    runs = list_runs(results)
+    try:
+        runs = list_runs(results)
+        places = [Path(results) / text, Path(text)] if text else []
+        found = [path for path in places if RunStore(path).is_run()] or [path for path in places if path.exists()]
+    except OSError as error:
+        raise StoreError(f"run '{shorten(text)}' under {shorten(str(results))}: {error.strerror}") from error
     if text == LATEST and runs:
         return RunStore.open(runs[-1])
-    places = [Path(results) / text, Path(text)] if text else []
-    found = [path for path in places if RunStore(path).is_run()] or [path for path in places if path.exists()]
     if found:
         return RunStore.open(found[0])  # which says what a run is where this is none
     names = [path.name for path in runs] + [f"{EXAMPLES}/{path.name}" for path in list_runs(Path(results) / EXAMPLES)]

@@ -1,5 +1,6 @@
 """A sweep's run on its way to a store: written into the spool, sent from there, never waited for before the end."""
 
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -109,7 +110,8 @@ class SpooledResults:
             return
         if taken:
             raise RunExistsError(
-                f"run {address} exists already: choose another run.name, or go on with it by resume={name}"
+                f"run {address} exists already: choose another run.name, or go on with it by "
+                f"resume={shlex.quote(str(address))}"
             )
 
     def _mirrored(self, store: RunStore, address: Address, names: Iterable[str]) -> RunStore:

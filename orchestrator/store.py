@@ -24,6 +24,9 @@ from tasks.family import Bundle
 from tasks.records import Measurement
 from tasks.settings import Timing
 
+MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": list, "status": str}
+"""What of a manifest is read again, and what it must be."""
+
 
 def shard_table(
     bundle: Bundle,
@@ -236,6 +239,10 @@ class RunStore:
                 f"{self.manifest_path} has schema_version {found['schema_version']}, newer than {SCHEMA_VERSION}, the "
                 "newest that this version reads: update the orchestrator"
             )
+        wrong = [name for name, kind in MANIFEST_TYPES.items() if name in found and not isinstance(found[name], kind)]
+        if wrong:
+            kinds = ", ".join(f"{name} is no {MANIFEST_TYPES[name].__name__}" for name in wrong)
+            raise StoreError(f"{self.manifest_path} is no manifest: {kinds}")
         return found
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:

@@ -2,7 +2,10 @@
 
 import json
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 
 from orchestrator.store import RunStore
 from tests import promise
-from tests.jobs import FAMILIES, SMALL, begun, bundles, finish, job, journal, resume
+from tests.jobs import FAMILIES, ROOT, SMALL, begun, bundles, finish, job, journal, resume
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -101,7 +104,8 @@ def test_one_run_has_one_driver(results: Path) -> None:
         assert f"another driver (process {driver.process.pid} on {os.uname().nodename})" in second.err
         same_name = finish(results, *SMALL, env=NO_RAY)
         assert same_name.code == 2
-        assert "exists already: choose another run.name, or go on with it by resume=it" in same_name.err
+        go_on = f"exists already: choose another run.name, or go on with it by resume={results / 'it'}"
+        assert go_on in same_name.err
         assert driver.end() == 0, driver.err
     assert len(begun(results)) == FAMILIES
     promise.check(driver.run, status="finished", ended=journal(results, "end"))
@@ -210,3 +214,17 @@ def test_a_resume_that_cannot_begin_leaves_the_run_as_it_was(results: Path) -> N
     assert done.code == 2
     assert "no Ray cluster answers at 127.0.0.1:1" in done.err
     assert manifest(results) == before
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_is_closed_from_the_start_changes_no_exit_code(results: Path, closed: str) -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m orchestrator rank it --dir {shlex.quote(str(results))} {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert ("mlp" in done.stdout or "seed_bmm" in done.stdout) == (closed == "2>&-")
+
+
+def test_the_command_that_goes_on_with_a_name_that_is_taken_works(results: Path) -> None:
+    refused = finish(results, *SMALL)
+    assert refused.code == 2
+    assert refused.err.strip().endswith(f"go on with it by resume={results / 'it'}")

@@ -1,5 +1,6 @@
 """What a run's Shards say of what is left to do."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,18 @@ def test_differences_name_each_value_by_its_key() -> None:
         "timing.tie_pct: None in the run, 0.5 now",
     ]
     assert differences(then, then) == []
+
+
+def test_shards_that_are_not_of_the_plan_count_for_nothing(store: RunStore) -> None:
+    write(store, SMALL)
+    write(store, LARGE, device=L40S)
+    found = former(store, "split", 10, wanted=frozenset({SMALL.bundle_id}))
+    assert ended(found) == {"NVIDIA H200": {SMALL.bundle_id}}
+    assert list(found.environments) == ["NVIDIA H200"]
+
+
+def test_a_pipe_among_the_shards_is_named_and_never_opened(store: RunStore) -> None:
+    path = write(store, SMALL).with_name("pipe.1.parquet")
+    os.mkfifo(path)
+    (problem,) = store.read_facts().problems
+    assert problem == f"{path} is corrupt and was left out: it is no file"

@@ -180,3 +180,33 @@ def test_cfg_prints_the_runs_own_configuration(tmp_path: Path, capsys: pytest.Ca
     assert main([f"run.dir={tmp_path}", "resume=it", "--cfg"]) == 0
     assert "  h: 64\n" in capsys.readouterr().out
     assert store.manifest_path.read_bytes() == before
+
+
+def test_a_link_means_the_run_that_it_leads_to(tmp_path: Path) -> None:
+    meant = begun(tmp_path / "there", "same")
+    begun(tmp_path / "here", "same")
+    link = tmp_path / "here" / "link"
+    link.symlink_to(meant.path)
+    chosen, _ = asked(tmp_path, f"resume={link}")
+    assert (chosen.config.run.dir, chosen.name) == (str(meant.path.parent), "same")
+
+
+@pytest.mark.parametrize("facts", [{"config": [1]}, {"config": "x"}, {"conf": 5}, {"overrides": "x"}, {"resumed": 5}])
+@pytest.mark.parametrize("verb", ["rank", "status", "resume=it"])
+def test_a_manifest_of_wrong_types_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: dict[str, Any], verb: str
+) -> None:
+    begun(tmp_path, "it").update_manifest(**facts)
+    words = [verb, f"run.dir={tmp_path}"] if "=" in verb else [verb, "it", "--dir", str(tmp_path)]
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert f"manifest.json is no manifest: {next(iter(facts))} is no " in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("words", [["rank", "x" * 5000], ["conf=cpu", "run.dir=" + "/n" * 3000]])
+def test_a_path_that_is_too_long_is_one_line(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "File name too long" in error
