@@ -23,7 +23,7 @@ run: $(READY) ## sweep and rank on the accelerators here, else on the CPU (args=
 	$(BIN)/python -m orchestrator $(args)
 
 test: $(READY) ## run the tests (no GPU needed; args='-k space')
-	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist loadfile $(args)
+	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist loadfile --no-loadscope-reorder $(args)
 
 check: $(READY) ## lint, formatting and types
 	$(BIN)/ruff check .
