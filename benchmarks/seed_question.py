@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.families import SEED
 from orchestrator.ranking import rank
 from orchestrator.store import RunStore
+from orchestrator.suspects import split
 
 
 def ask(results: Path, name: str, *overrides: str) -> float:
@@ -34,7 +35,8 @@ def rows(results: Path, name: str) -> list[dict[str, Any]]:
 def line(results: Path, name: str, wall: float) -> str:
     """One row of the table: times, the two groups of the seed, and who ties with the best."""
     ranked = rows(results, name)
-    facts = RunStore.open(results / name).read_facts().table.to_pylist()[0]
+    _canaries, measured = split(RunStore.open(results / name).read_facts().table.to_pylist())
+    facts = measured[0]
     tflops = {residue: [row["tflops"] for row in ranked if row["d_ff"] % 8 == residue] for residue in (0, 4)}
     groups = Counter(row["tie_group"] for row in ranked if row["d_ff"] % 8 == 0)
     best = sum(count for group, count in groups.items() if group == 1)
