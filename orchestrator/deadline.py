@@ -5,13 +5,10 @@ from orchestrator.plan import bundle_estimate
 from tasks.family import Bundle
 from tasks.gemm import ELEMENT_BYTES
 from tasks.records import DeviceInfo
-from tasks.settings import Timing
+from tasks.settings import COOL_S, Timing
 
 FACTOR = 10.0
 """A Bundle may take this many times as long as the roofline estimate says."""
-
-COOL_S = 10.0
-"""Rest before a throttled Bundle is measured again (tasks.measure), with its own rounds."""
 
 SLOW_TFLOPS = {"cpu": 0.005, "cuda": 2.0, "rocm": 2.0}
 SLOW_GB_S = {"cpu": 2.0, "cuda": 50.0, "rocm": 50.0}

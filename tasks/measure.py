@@ -11,11 +11,9 @@ from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.records import GemmFacts, Measurement, Progress, Sample, Telemetry
 from tasks.sampling import Sampler
-from tasks.settings import Timing
+from tasks.settings import COOL_S, Timing
 
 PROGRESS_S = 0.5
-COOL_S = 10.0
-"""Rest before a Family that was throttled is measured again."""
 
 OnProgress = Callable[[Progress], None]
 Stop = Callable[[], bool]

@@ -9,6 +9,9 @@ POWER_REGIMES = ("sustained", "burst")
 PROTOCOL_VERSION = {"interleaved": 1, "seed": 1}
 """Raised when a protocol's procedure changes: rankings never mix versions."""
 
+COOL_S = 10.0
+"""Rest before a Family that was throttled is measured again."""
+
 LOOK_GROWTH = 1.4
 """The order is looked at after ``min_rounds``, then each time that the rounds have grown by this factor."""
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from tasks import bmm, measure
+from tasks import bmm
 from tasks.cpu import CpuDevice
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
 from tasks.measure import measure_bundle
 from tasks.pool import Operands
 from tasks.records import Measurement, Progress, Telemetry
-from tasks.settings import Timing
+from tasks.settings import COOL_S, Timing
 from tests.scripted import ScriptedDevice
 
 FIXED = Timing(min_rounds=6, max_rounds=6, max_seconds=600, race_pct=1e6, soak_min_s=0, soak_max_s=0)
@@ -221,7 +221,7 @@ def test_a_throttled_family_is_measured_again_twice_at_most_and_keeps_all_sample
     assert result.rounds == 6
     assert sorted(by_round(result)) == list(range(first_round + 6))
     assert len(result.samples) == (first_round + 6) * 6
-    assert cools == [measure.COOL_S] * redone
+    assert cools == [COOL_S] * redone
     assert states.count("cool") == redone
 
 
