@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from orchestrator import shard
-from orchestrator.atomic import sweep_temporaries, write_atomic
+from orchestrator.atomic import write_atomic
 from orchestrator.columns import RANKING_SCHEMA, SCHEMA_VERSION, SHARD_SCHEMA
 from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.reading import Read, ShardReader
@@ -107,18 +107,16 @@ class RunStore:
         return store
 
     @classmethod
-    def open(cls, path: str | Path, *, writable: bool = False) -> Self:
-        """Open a run that exists; ``writable`` also sweeps the torn temporary files of a killed writer.
+    def open(cls, path: str | Path) -> Self:
+        """Open a run that exists.
 
         Raises:
-            StoreError: ``path`` is no run, was written by a newer version, or cannot be swept.
+            StoreError: ``path`` is no run, or was written by a newer version.
         """
         store = cls(Path(path))
         if not store.is_run():
             raise StoreError(f"{path} is not a run: expected a directory with manifest.json or shards/ in it")
         store.manifest()
-        if writable:
-            sweep_temporaries(store.path)
         return store
 
     def discard(self) -> None:

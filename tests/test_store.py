@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from orchestrator.atomic import sweep_temporaries
 from orchestrator.columns import RANKING_SCHEMA, SHARD_SCHEMA
 from orchestrator.errors import StoreError
 from orchestrator.store import RunStore, safe_name, shard_table
@@ -255,7 +256,7 @@ from tests.test_store import table_of
 table = table_of(up_family([128, 256]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
-    RunStore.open(sys.argv[1], writable=True).write_shard(table)
+    RunStore.open(sys.argv[1]).write_shard(table)
 except StoreError as error:
     sys.exit(str(error))
 """
@@ -267,7 +268,7 @@ except StoreError as error:
     assert [path for path in (store.path / "shards").rglob("*") if path.is_file()] == []
 
 
-def test_opening_for_writing_sweeps_torn_files_and_nothing_else(store: RunStore) -> None:
+def test_a_sweep_takes_torn_files_and_nothing_else(store: RunStore) -> None:
     whole = store.write_shard(table_of(up_family([128])))
     torn = whole.with_name(f".{whole.name}.4711.tmp")
     foreign = whole.with_name(".notes.tmp")
@@ -276,7 +277,7 @@ def test_opening_for_writing_sweeps_torn_files_and_nothing_else(store: RunStore)
     RunStore.open(store.path)
     assert torn.exists()
     assert store.read_facts().problems == ()
-    RunStore.open(store.path, writable=True)
+    sweep_temporaries(store.path)
     assert sorted(path.name for path in whole.parent.iterdir()) == sorted([whole.name, foreign.name])
 
 
