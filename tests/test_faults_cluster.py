@@ -75,9 +75,13 @@ def test_the_families_of_a_node_that_dies_are_measured_elsewhere(fleet: Fleet, s
     fleet.add("far", 2)
     on_far: list[str] = []
 
+    def far_is_at_work() -> bool:
+        on_far[:] = [mark.name for mark in (fleet.folder / "running").glob("*-GPU-far-*")]
+        return bool(on_far)
+
     def kill() -> None:
         wait_for(lambda: len(list(store.path.glob("shards/*/device=GPU-far*/*.parquet"))) >= 2)
-        on_far.extend(mark.name for mark in (fleet.folder / "running").glob("*-GPU-far-*"))
+        wait_for(far_is_at_work)  # a device may just be between two Bundles
         getattr(fleet, end)("far")
 
     Plan(seconds=0.3).write(fleet.folder)
