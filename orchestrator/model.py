@@ -1,0 +1,44 @@
+"""A transformer's dimensions: what a model file or a Hugging Face config says of its shape."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """The shape of a decoder-only transformer. Sizes in elements.
+
+    h: hidden size. a: attention heads; kv: key/value heads; head_dim: size of one head (h / a unless given).
+    d_ff: hidden size of a dense layer's MLP. v: vocabulary, not padded.
+    mlp: ``swiglu`` (gate, up, down) or ``gelu`` (up, down).
+    tied: whether the output layer shares the embedding's weights. positions: learned position embeddings, 0 for none.
+    experts: routed experts of a mixture-of-experts layer, 0 for a dense model; topk: experts per token; expert_d_ff:
+    hidden size of one expert; shared_d_ff: total hidden size of the experts that every token takes. dense_layers: how
+    many of the layers have a dense MLP in a mixture-of-experts model.
+    norm: ``rms`` or ``layer``. parameters: the published count, None where there is none.
+    origin: the file or name that it came from. sources: where the facts are from. notes: what is left out.
+    """
+
+    name: str
+    h: int
+    layers: int
+    a: int
+    kv: int
+    head_dim: int
+    d_ff: int
+    v: int
+    mlp: str = "swiglu"
+    tied: bool = False
+    positions: int = 0
+    experts: int = 0
+    topk: int = 0
+    expert_d_ff: int = 0
+    shared_d_ff: int = 0
+    dense_layers: int = 0
+    norm: str = "rms"
+    linear_bias: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    parameters: int | None = None
+    origin: str = ""
+    sources: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
