@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: what is chosen need not be d_ff (``axis``, ``value``). In files of version 1 the newer columns are null."""
 
 _POINT = [
     ("family_id", pa.string()),
@@ -14,7 +15,18 @@ _POINT = [
     ("dtype", pa.string()),
     ("d_ff", pa.int64()),
     ("baseline", pa.bool_()),
-    ("mlp_params", pa.int64()),
+    ("mlp_params", pa.int64()),  # of one layer's MLP; null where the role is no MLP's
+    ("axis", pa.string()),  # the dimension that is chosen; null in version 1: d_ff
+    ("value", pa.int64()),  # of that dimension
+    ("params", pa.int64()),  # weights of the block that the role is part of, all ranks
+    ("passes", pa.string()),
+    ("a", pa.int64()),
+    ("kv", pa.int64()),
+    ("head_dim", pa.int64()),
+    ("v", pa.int64()),
+    ("experts", pa.int64()),
+    ("topk", pa.int64()),
+    ("ep", pa.int64()),
 ]
 
 SHARD_SCHEMA = pa.schema(
@@ -95,6 +107,7 @@ SHARD_SCHEMA = pa.schema(
         ("resolved", pa.bool_()),
         ("stop_reason", pa.string()),
         ("redone", pa.int32()),
+        ("local_dim", pa.int64()),
         ("first_round", pa.int32()),  # samples of earlier rounds were throttled: kept, and not ranked
         ("canary", pa.int32()),  # canaries that the device had measured before; null: the sweep had none
         ("notes", pa.list_(pa.string())),

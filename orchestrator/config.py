@@ -11,9 +11,10 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from orchestrator.cross_checks import cross_checks
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.rules import Rule
-from orchestrator.schema import SECTIONS, Config, cross_checks, schema_keys
+from orchestrator.schema import SECTIONS, WRITTEN, Config, schema_keys
 
 BASE = "base"
 _AMBIGUOUS = re.compile(r"[-+]?(0\d[\d_]*|\d[\d_]*(:[0-5]?\d)+)")  # octal and base-60 numbers of YAML 1.1
@@ -45,7 +46,7 @@ def _finished(draft: "_Draft", conf_name: str, overrides: Sequence[str]) -> Conf
     values = draft.checked()
     if draft.problems:
         raise ConfigError(draft.problems)
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _nested(values)))
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _as_fields(_nested(values))))
     return dataclasses.replace(cast(Config, config), conf_name=conf_name, overrides=tuple(overrides))
 
 
@@ -67,7 +68,10 @@ def keys() -> list[tuple[str, str, str, str]]:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """Return the resolved sections as plain values; ``conf_name`` and ``overrides`` are not among them."""
-    return {section: dataclasses.asdict(getattr(config, section)) for section in SECTIONS}
+    found = {section: dataclasses.asdict(getattr(config, section)) for section in SECTIONS}
+    return {
+        section: {WRITTEN.get(name, name): value for name, value in values.items()} for section, values in found.items()
+    }
 
 
 def to_yaml(config: Config) -> str:
@@ -311,6 +315,15 @@ def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value
     return sections
+
+
+_FIELDS = {written: name for name, written in WRITTEN.items()}
+
+
+def _as_fields(sections: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    return {
+        section: {_FIELDS.get(key, key): value for key, value in values.items()} for section, values in sections.items()
+    }
 
 
 def _flow(value: object) -> str:

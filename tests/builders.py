@@ -172,7 +172,7 @@ def _family(
 ) -> Family:
     candidates = tuple(
         Candidate(
-            d_ff=d_ff,
+            value=d_ff,
             parts=tuple(Part(name=name, gemm=gemm) for name, gemm in parts(d_ff).items()),
             baseline=d_ff == baseline,
         )

@@ -45,7 +45,7 @@ def cube(size: int, dtype: str = "fp16") -> Gemm:
 
 
 def bundle(*gemms: Gemm) -> Bundle:
-    candidates = tuple(Candidate(d_ff=i + 1, parts=(Part(name="up", gemm=g),)) for i, g in enumerate(gemms))
+    candidates = tuple(Candidate(value=i + 1, parts=(Part(name="up", gemm=g),)) for i, g in enumerate(gemms))
     return Bundle(families=(Family(role="mlp_up", h=1, tp=1, batch=1, seq=1, dtype="fp16", candidates=candidates),))
 
 

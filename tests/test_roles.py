@@ -108,7 +108,7 @@ def test_a_rank_holds_its_part_of_the_weights(shape: Shape) -> None:
     """SwiGLU has 3·h·d_ff weights: twice h·d_ff in gate_up, once in down."""
     gate_up, down = gemms("mlp", shape)
     weights = gate_up.n * gate_up.k + down.n * down.k
-    assert shape.tp * weights == 3 * shape.h * shape.d_ff
+    assert shape.tp * weights == 3 * shape.size("h") * shape.size("d_ff")
 
 
 @given(shapes())
@@ -128,11 +128,11 @@ def test_down_takes_what_up_gives(shape: Shape) -> None:
 def test_mlp_is_gate_up_and_then_down(shape: Shape) -> None:
     assert gemms("mlp", shape) == gemms("mlp_gate_up", shape) + gemms("mlp_down", shape)
     # 2·M·2f·h + 2·M·h·f = 6·M·h·f, divided by tp
-    assert shape.tp * flops("mlp", shape) == 6 * shape.tokens * shape.h * shape.d_ff
+    assert shape.tp * flops("mlp", shape) == 6 * shape.tokens * shape.size("h") * shape.size("d_ff")
 
 
 @given(shapes())
 def test_the_seeds_bmm_does_not_know_a_sequence(shape: Shape) -> None:
     other = Shape(h=shape.h, tp=shape.tp, batch=shape.batch, seq=None, d_ff=shape.d_ff, dtype=shape.dtype)
     assert gemms("seed_bmm", shape) == gemms("seed_bmm", other)
-    assert shape.tp * flops("seed_bmm", other) == 2 * shape.batch * shape.h**2 * shape.d_ff
+    assert shape.tp * flops("seed_bmm", other) == 2 * shape.batch * shape.size("h") ** 2 * shape.size("d_ff")
