@@ -45,6 +45,7 @@ SHARD_SCHEMA = pa.schema(
         ("seconds", pa.float64()),
         # of facts: the Point
         *_POINT,
+        ("local_dim", pa.int64()),  # what one rank holds of the dimension that the choice aligns
         # of facts: the Gemm and how it went
         ("part", pa.string()),
         ("kind", pa.string()),
@@ -107,7 +108,6 @@ SHARD_SCHEMA = pa.schema(
         ("resolved", pa.bool_()),
         ("stop_reason", pa.string()),
         ("redone", pa.int32()),
-        ("local_dim", pa.int64()),
         ("first_round", pa.int32()),  # samples of earlier rounds were throttled: kept, and not ranked
         ("canary", pa.int32()),  # canaries that the device had measured before; null: the sweep had none
         ("notes", pa.list_(pa.string())),

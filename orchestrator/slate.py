@@ -55,7 +55,8 @@ class Slate:
         """What ``space.where`` may name of this Point; None for what the role does not have."""
         shape = self.shape(value)
         known = {**self.key.dimensions(Candidate(value=value, parts=())), **dict(self._follows(shape))}
-        return {"tp": shape.tp, "batch": shape.batch, "seq": shape.seq, **known}
+        h = known.pop("h", None)
+        return {"h": h, "tp": shape.tp, "batch": shape.batch, "seq": shape.seq, **known}
 
     def _follows(self, shape: Shape) -> Dimensions:
         derived: dict[str, int] = {}

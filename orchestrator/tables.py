@@ -110,7 +110,7 @@ def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
 def _title(rows: Sequence[Row]) -> str:
     first, rounds = rows[0], max(row["rounds"] or 0 for row in rows)
     names = [name for name in _TITLE if first[name] is not None and len({row[name] for row in rows}) == 1]
-    point = " ".join(f"{name}={first[name]}" for name in names if name != first["axis"] or len(rows) == 1)
+    point = " ".join(f"{name}={first[name]}" for name in names if name != first["axis"])
     passes = "" if first["passes"] == "fwd" else f" {first['passes']}"
     return (
         f"{first['role']} {point} {first['dtype']}{passes}, {first['gpu']}, {rounds} round{'' if rounds == 1 else 's'}"

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from orchestrator.roles import ROLES, Shape
 from tasks.gemm import Gemm
 
+MLP_ROLES = ("seed_bmm", "mlp_up", "mlp_gate_up", "mlp_down", "mlp", "mlp_gelu")
+
 Facts = tuple[str, str, int, int, int, int, str]
 
 LLAMA: dict[str, Any] = {"h": 4096, "d_ff": 11008, "batch": 4, "seq": 2048}
@@ -68,7 +70,10 @@ def test_only_the_seeds_bmm_has_no_sequence() -> None:
 
 
 def test_every_role_is_found_under_its_own_name_and_described() -> None:
-    assert list(ROLES) == ["seed_bmm", "mlp_up", "mlp_gate_up", "mlp_down", "mlp"]
+    mlp = ["seed_bmm", "mlp_up", "mlp_gate_up", "mlp_down", "mlp", "mlp_gelu"]
+    attention = ["qkv", "attn_score", "attn_over_value", "attn_out", "attention", "attn"]
+    others = ["logits", "router", "expert_gate_up", "expert_down", "experts", "layer", "layer_gelu", "layer_moe"]
+    assert list(ROLES) == [*mlp, *attention, *others]
     assert all(role.name == name and role.help for name, role in ROLES.items())
 
 
@@ -99,7 +104,7 @@ def unsharded(shape: Shape) -> Shape:
 
 @given(shapes())
 def test_the_ranks_flops_sum_to_those_of_one_device(shape: Shape) -> None:
-    for role in ROLES:
+    for role in MLP_ROLES:
         assert shape.tp * flops(role, shape) == flops(role, unsharded(shape))
 
 

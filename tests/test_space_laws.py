@@ -15,6 +15,8 @@ from orchestrator.space import Expansion, Skip, expand_space
 from tasks.family import Family
 from tasks.settings import Timing
 
+MLP_ROLES = [name for name, role in ROLES.items() if role.dimensions == ("h", "d_ff")]
+
 Line = tuple[str, int | None, int, int, int | None, str]
 """Role, h, tp, batch, seq and dtype: a Family."""
 
@@ -28,7 +30,7 @@ def spaces(draw: st.DrawFn) -> Config:
     """Small spaces; ``where`` only where there is no baseline for it to spare."""
     ratio = draw(st.booleans())
     space = Space(
-        roles=draw(st.lists(st.sampled_from(list(ROLES)), min_size=1, unique=True)),
+        roles=draw(st.lists(st.sampled_from(MLP_ROLES), min_size=1, unique=True)),
         h=draw(some([48, 64, 96])),
         tp=draw(some([1, 2, 3, 4])),
         batch=draw(some([1, 2, 4])),
