@@ -108,6 +108,8 @@ def _slates(config: Config, role: Role, base: Shape, passes: str) -> Iterator[Sl
     axis = space.around if chosen else role.axis
     spec = _spec(space, role, "d_ff") if "d_ff" in role.dimensions else None
     ratio = spec if is_ratio(spec) and axis != "d_ff" else None
+    if ratio is not None and axis != "h":  # where h is chosen it follows Candidate by Candidate
+        base, ratio = replace(base, d_ff=_by_ratio(ratio, base)), None
     if chosen:
         values, exact = _choice(config, role, axis, base)
     elif axis == "d_ff" and is_ratio(spec):
@@ -129,9 +131,6 @@ def _slates(config: Config, role: Role, base: Shape, passes: str) -> Iterator[Sl
         fixed=tuple((name, base.size(name)) for name in fixed),
         passes=passes,
     )
-    # Where h is chosen, what follows it by a ratio does so Candidate by Candidate; else it is fixed by now.
-    if ratio is not None and axis != "h":
-        base, ratio = replace(base, d_ff=_by_ratio(ratio, base)), None
     yield Slate(key=key, role=role, values=values, exact=exact, base=base, ratio=ratio)
 
 
