@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tasks.family import Part
-from tasks.gemm import Gemm
+from tasks.gemm import Gemm, kind_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +54,7 @@ def _seed_bmm(s: Shape) -> tuple[Part, ...]:
 
 
 def _linear(name: str, s: Shape, n: int, k: int) -> Part:
-    return Part(name=name, gemm=Gemm(kind="mm", b=1, m=s.tokens, n=n, k=k, dtype=s.dtype, layout="nt"))
+    return Part(name=name, gemm=Gemm(kind=kind_of(s.dtype), b=1, m=s.tokens, n=n, k=k, dtype=s.dtype, layout="nt"))
 
 
 def _mlp_up(s: Shape) -> tuple[Part, ...]:
