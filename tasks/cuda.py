@@ -142,7 +142,7 @@ class CudaDevice(Device):
         uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
         self._nvml = None if torch.version.hip else Nvml.open(uuid)
         super().__init__(torch.device("cuda:0"), _info(self._nvml, uuid))
-        self.cache_bytes = max(self.cache_bytes, INFINITY_CACHE_BYTES.get(self.architecture.gfx, 0))
+        self.cache_bytes = max(self.cache_bytes, INFINITY_CACHE_BYTES.get(self.architecture.gfx or "", 0))
         self._stream = torch.cuda.Stream()
         self._scratch: torch.Tensor | None = None
 
@@ -159,9 +159,11 @@ class CudaDevice(Device):
 
     @property
     def architecture(self) -> Architecture:
-        gfx = str(getattr(torch.cuda.get_device_properties(0), "gcnArchName", "")).partition(":")[0]
-        capability = torch.cuda.get_device_capability()
-        return Architecture(kind=self.info.kind, gpu=self.info.gpu, capability=capability, gfx=gfx)
+        kind, gpu = self.info.kind, self.info.gpu
+        if kind == "rocm":
+            name = str(getattr(torch.cuda.get_device_properties(0), "gcnArchName", ""))
+            return Architecture(kind=kind, gpu=gpu, gfx=name.partition(":")[0] or None)
+        return Architecture(kind=kind, gpu=gpu, capability=torch.cuda.get_device_capability())
 
     def window(self) -> Window:
         return Window(self._nvml, self.clock)

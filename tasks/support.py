@@ -22,12 +22,15 @@ FP8_MULTIPLE, INT8_MULTIPLE, INT8_LEAST_M = 16, 8, 17
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architecture:
-    """What a device is. kind: cuda, rocm or cpu; capability: of a CUDA device; gfx: name of a ROCm architecture."""
+    """What a device is. kind: cuda, rocm or cpu; capability: of a CUDA device; gfx: name of a ROCm architecture.
+
+    None is unknown, and rules nothing out.
+    """
 
     kind: str
     gpu: str
-    capability: tuple[int, int] = (0, 0)
-    gfx: str = ""
+    capability: tuple[int, int] | None = None
+    gfx: str | None = None
 
 
 def unsupported(gemm: Gemm, on: Architecture) -> str | None:
@@ -40,16 +43,22 @@ def unsupported(gemm: Gemm, on: Architecture) -> str | None:
 
 
 def _lacking(dtype: str, on: Architecture) -> str | None:
-    if on.kind == "cuda" and on.capability < (least := CAPABILITY.get(dtype, (0, 0))):
+    least = CAPABILITY.get(dtype, (0, 0))
+    if on.kind == "cuda" and on.capability is not None and on.capability < least:
         return f"{dtype} needs compute capability {_dotted(least)}, {on.gpu} has {_dotted(on.capability)}"
-    old = on.kind == "rocm" and on.gfx.startswith("gfx9") and not on.gfx.startswith(FP8_ARCHITECTURES)
-    if old and KIND.get(dtype) == "scaled_mm":
+    if on.kind == "rocm" and on.gfx is not None and KIND.get(dtype) == "scaled_mm" and _without_fp8(on.gfx):
         return f"{dtype} needs an MI300 or later (gfx942, gfx950), {on.gpu} is {on.gfx}"
     return None
 
 
+def _without_fp8(gfx: str) -> bool:
+    return gfx.startswith("gfx9") and not gfx.startswith(FP8_ARCHITECTURES)
+
+
 def _layout(gemm: Gemm, on: Architecture) -> str | None:
-    if gemm.kind != "scaled_mm" or gemm.layout == "nt" or (on.kind == "cuda" and on.capability >= ANY_LAYOUT):
+    if gemm.kind != "scaled_mm" or gemm.layout == "nt":
+        return None
+    if on.kind == "cuda" and (on.capability is None or on.capability >= ANY_LAYOUT):
         return None
     return f"{gemm.dtype} needs layout nt (A stored by rows, B by columns), not {gemm.layout}"
 
