@@ -44,7 +44,7 @@ def canary_bundle(dtype: str, kind: str = "cuda") -> Bundle:
     One Candidate has nobody to race against: each of its Gemms is measured in every round.
     """
     shapes = SHAPES["cpu" if kind == "cpu" else "gpu"]
-    least = LEAST_M.get(dtype, 1)
+    least = 1 if kind == "cpu" else LEAST_M.get(dtype, 1)
     parts = tuple(
         Part(name=name, gemm=Gemm(kind=kind_of(dtype), b=1, m=max(m, least), n=n, k=k, dtype=dtype, layout="nt"))
         for name, (m, n, k) in shapes.items()
