@@ -32,7 +32,7 @@ from orchestrator.schema import Config
 from orchestrator.store import RunStore
 from orchestrator.worker import Worker, WorkerSpec, plain, shard
 from tasks.family import Bundle
-from tasks.records import DeviceInfo, GemmFacts, Measurement, Telemetry
+from tasks.records import NO_FAILURE, DeviceInfo, GemmFacts, Measurement, Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -242,7 +242,7 @@ class Ledger:
         self.bundles += 1
         self._gemms += len(assignment.bundle.gemms)
         for facts in failed:
-            kept = self.skipped if facts.status == "skipped" else self.failures
+            kept = self.skipped if facts.status in NO_FAILURE else self.failures
             kept.append(GemmFailure(bundle_id=assignment.bundle_id, facts=facts))
 
 

@@ -15,7 +15,7 @@ from orchestrator.suspects import readings, split
 from orchestrator.verdict import Verdict, judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
 from orchestrator.visits import visits_by_shard
-from tasks.records import DeviceInfo
+from tasks.records import NO_FAILURE, DeviceInfo
 
 Row = dict[str, Any]
 
@@ -145,7 +145,7 @@ def _has_ended(shard: list[Row], min_rounds: int, retry: frozenset[str], verdict
 
 def _failed(shard: list[Row]) -> set[str]:
     """The Gemms that could not be measured."""
-    return {row["gemm_id"] for row in shard if row["status"] not in ("ok", "skipped")}
+    return {row["gemm_id"] for row in shard if row["status"] not in NO_FAILURE}
 
 
 def _shards(rows: Iterable[Row]) -> list[list[Row]]:

@@ -12,7 +12,7 @@ from orchestrator.address import is_uri
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, ResumeError, unknown
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash
-from tasks.records import STATUSES
+from tasks.records import NO_FAILURE, STATUSES
 from tasks.settings import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 WORDS = ("resume", "resume_anyway", "retry")
 """Arguments of a run that are no keys of its configuration."""
-
-NEVER_AGAIN = ("ok", "skipped")
-"""Statuses that ``retry=failed`` leaves alone."""
 
 COMPARED = ("space", "timing")
 """Sections of the configuration that must be the run's."""
@@ -91,13 +88,15 @@ def retried(text: str) -> frozenset[str]:
     Raises:
         InvalidValueError: a status that there is not, or that is no failure.
     """
-    failures = [status for status in STATUSES if status not in NEVER_AGAIN]
+    failures = [status for status in STATUSES if status not in NO_FAILURE]
     names = [name.strip() for name in text.split(",")]
     if names == ["failed"]:
         return frozenset(failures)
     for name in names:
-        if name not in (*failures, "skipped"):
-            raise InvalidValueError(f"{unknown('status', name, ['failed', *failures, 'skipped'])}")
+        if name == "ok" or name not in STATUSES:
+            raise InvalidValueError(
+                unknown("status", name, ["failed", *(known for known in STATUSES if known != "ok")])
+            )
     return frozenset(names)
 
 

@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 
 STATUSES = ("ok", "oom", "timeout", "illegal_access", "unsupported", "wrong_result", "worker_died", "skipped")
 
+NO_FAILURE = ("ok", "skipped", "unsupported")
+"""Statuses of a Gemm with which nothing went wrong: that it does not fit, or that the device cannot multiply it, is an
+answer."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceInfo:

@@ -67,7 +67,7 @@ DTYPES = ["fp16", "bf16", "fp32", "fp8", "fp8_rowwise", "int8"]
 
 
 def bundle(*gemms: Gemm) -> Bundle:
-    candidates = tuple(Candidate(d_ff=g.n, parts=(Part(name="up", gemm=g),)) for g in gemms)
+    candidates = tuple(Candidate(value=g.n, parts=(Part(name="up", gemm=g),)) for g in gemms)
     family = Family(role="mlp_up", h=48, tp=1, batch=1, seq=24, dtype=gemms[0].dtype, candidates=candidates)
     return Bundle(families=(family,))
 

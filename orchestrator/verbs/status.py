@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.canary import is_canary
 from orchestrator.verbs.common import add_run
+from tasks.records import NO_FAILURE
 
 if TYPE_CHECKING:
     from orchestrator.store import RunStore
@@ -46,7 +47,7 @@ def _status(store: "RunStore") -> tuple[list[str], bool]:
         if status != "ok":
             lines += _failures(status, [row for row in gemms.values() if row["status"] == status])
     lines += list(reader.problems)
-    failed = any(status not in ("ok", "skipped") for status in counts)
+    failed = any(status not in NO_FAILURE for status in counts)
     return lines, failed or bool(reader.problems)
 
 
