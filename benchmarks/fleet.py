@@ -158,7 +158,7 @@ def work(count: int) -> list[Bundle]:
 
 def _bundle(h: int) -> Bundle:
     candidates = tuple(
-        Candidate(d_ff=d_ff, parts=(Part(name="up", gemm=Gemm(kind="mm", b=1, m=32, n=d_ff, k=h, dtype="fp16")),))
+        Candidate(value=d_ff, parts=(Part(name="up", gemm=Gemm(kind="mm", b=1, m=32, n=d_ff, k=h, dtype="fp16")),))
         for d_ff in (64, 128)
     )
     return Bundle(families=(Family(role="mlp_up", h=h, tp=1, batch=1, seq=32, dtype="fp16", candidates=candidates),))

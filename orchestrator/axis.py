@@ -1,5 +1,7 @@
 """An axis of the search space: one number, a list, or a range that includes both of its ends.
 
+A range, or a list written as ``{values: [...], baseline: n}``, may name the value that the others are compared with.
+
 The choice of d_ff may also follow h: ``{ratio: 8/3, distance: 100, step: 4}`` is the seed's neighbourhood of 8/3·h.
 """
 
@@ -7,19 +9,21 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 from orchestrator.errors import InvalidValueError, describe, unknown
 
-Axis = int | list[int] | dict[str, int]
-"""Values of h, tp, batch or seq as a configuration writes them."""
-DffChoice = int | list[int] | dict[str, int | float | str]
+Axis = Any
+"""Values of one dimension as a configuration writes them: a number, a list, a range, or a list with a baseline."""
+DffChoice = Any
 """Values of d_ff as a configuration writes them: an Axis, or a ratio to h with a distance and a step."""
 
 MAX_DIMENSION = 2**31 - 1
 """BLAS libraries count matrix dimensions in 32-bit integers."""
 MAX_VALUES = 1_000_000
 """More values than this on one axis are a slip, not a plan."""
-RANGE_KEYS = ("start", "stop", "step")
+RANGE_KEYS = ("start", "stop", "step", "baseline")
+LIST_KEYS = ("values", "baseline")
 RATIO_KEYS = ("ratio", "distance", "step")
 MAX_RATIO = 1000
 
@@ -44,6 +48,20 @@ def count(axis: object) -> int:
     return len(values) if isinstance(values, range) else len(set(values))
 
 
+def choice(axis: object) -> tuple[tuple[int, ...], int | None]:
+    """Return the values of an Axis that is chosen from, in increasing order, and the baseline among them or None.
+
+    >>> choice({"values": [20, 40], "baseline": 32})
+    ((20, 32, 40), 32)
+    """
+    baseline = axis.get("baseline") if isinstance(axis, Mapping) else None
+    values = set(_values(axis))
+    if baseline is None:
+        return tuple(sorted(values)), None
+    found = _dimension("baseline: ", baseline)
+    return tuple(sorted(values | {found})), found
+
+
 def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
     """Return the d_ff values for one h, and the baseline among them (None where no ratio is given).
 
@@ -54,15 +72,31 @@ def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
     >>> d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
     ((10912, 10916, 10920, 10922, 10924, 10928), 10922)
     """
-    if not _is_ratio(spec):
-        return tuple(sorted(expand(spec))), None
-    ratio, distance, step = _ratio_parts(spec)
-    baseline = math.floor(ratio * h)
-    if baseline < 1:
-        raise InvalidValueError(f"ratio {ratio} of h={h} is less than 1")
+    if not is_ratio(spec):
+        return choice(spec)
+    _, distance, step = _ratio_parts(spec)
+    baseline = by_ratio(spec, h)
     around = (baseline + offset for offset in range(-distance, distance + 1, step))
     values = {value - value % step for value in around} | {baseline}
     return tuple(sorted(value for value in values if value >= 1)), baseline
+
+
+def is_ratio(spec: object) -> bool:
+    """Whether a choice of d_ff follows h."""
+    return (
+        isinstance(spec, Mapping)
+        and not {"start", "stop", "values"} & set(spec)
+        and bool({"ratio", "distance"} & set(spec))
+    )
+
+
+def by_ratio(spec: object, h: int) -> int:
+    """``floor(ratio * h)`` of a choice of d_ff that follows h."""
+    ratio, _, _ = _ratio_parts(spec)
+    baseline = math.floor(ratio * h)
+    if baseline < 1:
+        raise InvalidValueError(f"ratio {ratio} of h={h} is less than 1")
+    return baseline
 
 
 def seed_d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
@@ -73,7 +107,7 @@ def seed_d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]
     >>> seed_d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
     ((10912, 10916, 10920, 10922, 10924), 10922)
     """
-    if not _is_ratio(spec):
+    if not is_ratio(spec):
         return d_ff_values(spec, h)
     ratio, distance, step = _ratio_parts(spec)
     baseline = math.floor(ratio * h)
@@ -84,13 +118,17 @@ def seed_d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]
 
 def d_ff_count(spec: object) -> int:
     """Return the largest number of d_ff values that one h can have."""
-    if not _is_ratio(spec):
+    if not is_ratio(spec):
         return count(spec)
     _, distance, step = _ratio_parts(spec)
     return len(range(-distance, distance + 1, step)) + 1
 
 
 def _values(axis: object) -> Sequence[int]:
+    if isinstance(axis, Mapping) and "values" in axis:
+        _check_keys(axis, LIST_KEYS, required=LIST_KEYS[:1])
+        _check_baseline(axis)
+        return _values(axis["values"])
     if isinstance(axis, Mapping):
         return _range(axis)
     if not isinstance(axis, (list, tuple)):
@@ -104,10 +142,16 @@ def _values(axis: object) -> Sequence[int]:
 
 def _range(axis: Mapping[object, object]) -> range:
     _check_keys(axis, RANGE_KEYS, required=RANGE_KEYS[:2])
-    start, stop, step = (_dimension(f"{key}: ", axis.get(key, 1)) for key in RANGE_KEYS)
+    start, stop, step = (_dimension(f"{key}: ", axis.get(key, 1)) for key in RANGE_KEYS[:3])
+    _check_baseline(axis)
     if start > stop:
         raise InvalidValueError(f"start <= stop must hold, but got start={start}, stop={stop}")
     return _bounded(range(start, stop + 1, step))
+
+
+def _check_baseline(axis: Mapping[object, object]) -> None:
+    if axis.get("baseline") is not None:
+        _dimension("baseline: ", axis["baseline"])
 
 
 def _ratio_parts(spec: object) -> tuple[Fraction, int, int]:
@@ -132,10 +176,6 @@ def _ratio(value: object) -> Fraction:
     if not 0 < ratio <= MAX_RATIO:
         raise InvalidValueError(f"ratio: 0 < ratio <= {MAX_RATIO} must hold, but got {value}")
     return ratio
-
-
-def _is_ratio(spec: object) -> bool:
-    return isinstance(spec, Mapping) and not {"start", "stop"} & set(spec) and bool({"ratio", "distance"} & set(spec))
 
 
 def _check_keys(mapping: Mapping[object, object], known: Sequence[str], required: Sequence[str]) -> None:

@@ -46,7 +46,7 @@ def canary_bundle(dtype: str, kind: str = "cuda") -> Bundle:
         for name, (m, n, k) in shapes.items()
     )
     m, n, k = shapes["compute"]
-    candidates = (Candidate(d_ff=n, parts=parts),)
+    candidates = (Candidate(value=n, parts=parts),)
     return Bundle(
         families=(Family(role=PREFIX, h=k, tp=1, batch=m, seq=None, dtype=dtype, candidates=candidates),),
     )

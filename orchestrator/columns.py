@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: what is chosen need not be d_ff (``axis``, ``value``). In files of version 1 the newer columns are null."""
 
 _POINT = [
     ("family_id", pa.string()),
@@ -14,7 +15,18 @@ _POINT = [
     ("dtype", pa.string()),
     ("d_ff", pa.int64()),
     ("baseline", pa.bool_()),
-    ("mlp_params", pa.int64()),
+    ("mlp_params", pa.int64()),  # of one layer's MLP; null where the role is no MLP's
+    ("axis", pa.string()),  # the dimension that is chosen; null in version 1: d_ff
+    ("value", pa.int64()),  # of that dimension
+    ("params", pa.int64()),  # weights of the block that the role is part of, all ranks
+    ("passes", pa.string()),
+    ("a", pa.int64()),
+    ("kv", pa.int64()),
+    ("head_dim", pa.int64()),
+    ("v", pa.int64()),
+    ("experts", pa.int64()),
+    ("topk", pa.int64()),
+    ("ep", pa.int64()),
 ]
 
 SHARD_SCHEMA = pa.schema(
@@ -33,6 +45,7 @@ SHARD_SCHEMA = pa.schema(
         ("seconds", pa.float64()),
         # of facts: the Point
         *_POINT,
+        ("local_dim", pa.int64()),  # what one rank holds of the dimension that the choice aligns
         # of facts: the Gemm and how it went
         ("part", pa.string()),
         ("kind", pa.string()),

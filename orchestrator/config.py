@@ -11,11 +11,14 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from orchestrator.cross_checks import cross_checks
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.rules import Rule
-from orchestrator.schema import SECTIONS, Config, cross_checks, schema_keys
+from orchestrator.schema import AROUND, SECTIONS, WRITTEN, Config, schema_keys
 
 BASE = "base"
+AROUND_KEY = "space.around"
+MODEL_KEY = "model"
 _AMBIGUOUS = re.compile(r"[-+]?(0\d[\d_]*|\d[\d_]*(:[0-5]?\d)+)")  # octal and base-60 numbers of YAML 1.1
 
 _PART = Rule(type_text="a number")  # a part of an axis, such as space.h.step; the axis as a whole is checked later
@@ -24,7 +27,8 @@ _PART = Rule(type_text="a number")  # a part of an axis, such as space.h.step; t
 def compose(conf: str, overrides: Sequence[str] = ()) -> Config:
     """Return the configuration of one sweep, or raise ConfigError with everything that is wrong.
 
-    conf: the name of a ready-made sweep, or the path of a YAML file. overrides: ``key=value`` arguments.
+    conf: the name of a ready-made sweep, or the path of a YAML file. overrides: ``key=value`` arguments; ``model=``
+    names a model, or its file, whose dimensions stand between the two, wherever it stands.
     """
     draft = _Draft()
     draft.read_file(_ready_made(BASE), f"conf/{BASE}.yaml")
@@ -40,12 +44,16 @@ def recompose(conf_name: str, sections: Mapping[str, Any], overrides: Sequence[s
 
 
 def _finished(draft: "_Draft", conf_name: str, overrides: Sequence[str]) -> Config:
+    models = [word for word in overrides if word.partition("=")[0].strip() == MODEL_KEY and "=" in word]
+    if models:
+        draft.read_model(models[-1].partition("=")[2].strip(), overrides)
     for token in overrides:
-        draft.read_argument(token)
+        if token not in models:
+            draft.read_argument(token)
     values = draft.checked()
     if draft.problems:
         raise ConfigError(draft.problems)
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _nested(values)))
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _as_fields(_nested(values))))
     return dataclasses.replace(cast(Config, config), conf_name=conf_name, overrides=tuple(overrides))
 
 
@@ -67,7 +75,10 @@ def keys() -> list[tuple[str, str, str, str]]:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """Return the resolved sections as plain values; ``conf_name`` and ``overrides`` are not among them."""
-    return {section: dataclasses.asdict(getattr(config, section)) for section in SECTIONS}
+    found = {section: dataclasses.asdict(getattr(config, section)) for section in SECTIONS}
+    return {
+        section: {WRITTEN.get(name, name): value for name, value in values.items()} for section, values in found.items()
+    }
 
 
 def to_yaml(config: Config) -> str:
@@ -93,6 +104,25 @@ class _Draft:
         else:
             hint = " (a file of your own: give its path, ending in .yaml)"
             self._report(f"argument 'conf={shorten(conf)}'", unknown("sweep", conf, conf_names()) + hint)
+
+    def read_model(self, text: str, overrides: Sequence[str]) -> None:
+        """Add a model's dimensions, with the neighbours of the one that ``overrides``, or else a file, choose."""
+        from orchestrator.model_space import space_of
+        from orchestrator.models import load_model
+
+        origin = f"argument 'model={shorten(text)}'"
+        asked = [word.partition("=")[2].strip() for word in overrides if word.partition("=")[0].strip() == AROUND_KEY]
+        around = str(asked[-1] if asked else self.values.get(AROUND_KEY, self.keys[AROUND_KEY].default))
+        try:
+            model = load_model(text)
+        except InvalidValueError as error:
+            self._report(origin, str(error))
+            return
+        except ConfigError as error:
+            self.problems += error.problems
+            return
+        known = around if around in AROUND else str(self.keys[AROUND_KEY].default)  # a wrong one is told of later
+        self._add_tree(origin, {"space": space_of(model, known)})
 
     def read_tree(self, sections: Mapping[str, Any], origin: str) -> None:
         """Add plain nested values."""
@@ -311,6 +341,15 @@ def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
         section, _, key = name.partition(".")
         sections.setdefault(section, {})[key] = value
     return sections
+
+
+_FIELDS = {written: name for name, written in WRITTEN.items()}
+
+
+def _as_fields(sections: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, object]]:
+    return {
+        section: {_FIELDS.get(key, key): value for key, value in values.items()} for section, values in sections.items()
+    }
 
 
 def _flow(value: object) -> str:

@@ -1,4 +1,4 @@
-"""``space.where``: a small condition over h, tp, batch, seq and d_ff, parsed once and never given to ``eval``.
+"""``space.where``: a small condition over a Point's dimensions, parsed once and never given to ``eval``.
 
 Grammar: ``and or not``, ``== != < <= > >=`` (chains too), ``in`` and ``not in`` a list, ``+ - * / // % **``,
 parentheses and numbers. It means what the same text means in Python.
@@ -15,7 +15,7 @@ from typing import cast
 
 from orchestrator.errors import InvalidValueError, nearest, shorten
 
-NAMES = ("h", "tp", "batch", "seq", "d_ff")
+NAMES = ("h", "tp", "batch", "seq", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
 MAX_LENGTH = 1000
 MAX_DEPTH = 100
 MAX_POWER_BITS = 4096
@@ -66,8 +66,8 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Number, Number], bool]] = Mappi
 class Where:
     """A condition on a point. Raises InvalidValueError for a text outside the grammar.
 
-    A condition that names ``seq`` is false for a point whose role has no sequence: there is nothing to compare with.
-    The empty text holds for every point.
+    A condition that names a dimension which the point's role has not (``seq`` of ``seed_bmm``) is false: there is
+    nothing to compare with. The empty text holds for every point.
 
     >>> Where("d_ff % (64*tp) == 0").evaluate(h=4096, tp=2, batch=4, seq=None, d_ff=11008)
     True
@@ -82,11 +82,14 @@ class Where:
         """Show the text."""
         return f"Where({self.text!r})"
 
-    def evaluate(self, *, h: int, tp: int, batch: int, seq: int | None, d_ff: int) -> bool:
-        """Return whether the condition holds; raises InvalidValueError for a division by zero or an overflow."""
-        if seq is None and "seq" in self.names:
+    def evaluate(self, **point: int | None) -> bool:
+        """Return whether the condition holds; raises InvalidValueError for a division by zero or an overflow.
+
+        point: the dimensions in NAMES, None or absent for what the role does not have.
+        """
+        if any(point.get(name) is None for name in self.names):
             return False
-        return self._test({"h": h, "tp": tp, "batch": batch, "seq": seq, "d_ff": d_ff})
+        return self._test(point)
 
 
 def _always(_: Point) -> bool:
@@ -191,7 +194,7 @@ class _Parser:
 
         def read(point: Point) -> Number:
             value = point[name]
-            assert value is not None  # Where.evaluate answers before a missing seq is read
+            assert value is not None  # Where.evaluate answers before a missing one is read
             return value
 
         return read

@@ -5,6 +5,7 @@ import textwrap
 
 from orchestrator.cli import EXIT_CODES, PROGRAM
 from orchestrator.config import conf_names, keys
+from orchestrator.roles import ROLES
 from orchestrator.verbs import VERBS
 
 INTRODUCTION = f"""\
@@ -33,6 +34,8 @@ def overview() -> str:
         _wrap(CONF, width),
         textwrap.fill(", ".join(conf_names()), width, initial_indent="  ", subsequent_indent="  "),
         "",
+        "roles (space.roles=...):",
+        _columns([(name, role.help) for name, role in ROLES.items()], width),
         _wrap(KEYS, width),
         "".join(_key(*key) for key in keys()),
         _wrap(EXIT_CODES, width),

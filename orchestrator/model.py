@@ -14,7 +14,10 @@ class Model:
     experts: routed experts of a mixture-of-experts layer, 0 for a dense model; topk: experts per token; expert_d_ff:
     hidden size of one expert; shared_d_ff: total hidden size of the experts that every token takes. dense_layers: how
     many of the layers have a dense MLP in a mixture-of-experts model.
-    norm: ``rms`` or ``layer``. parameters: the published count, None where there is none.
+    norm: ``rms`` or ``layer``; norms: how many a layer has. linear_bias: whether the attention's output and the MLP
+    have biases; qkv_bias: whether query, key and value have. qk_norm: whether each head of query and key is normalised.
+    other_parameters: weights that none of the above describes, less those that it describes but the model lacks;
+    ``notes`` say which. parameters: the published count where it is exact, else None.
     origin: the file or name that it came from. sources: where the facts are from. notes: what is left out.
     """
 
@@ -35,9 +38,11 @@ class Model:
     shared_d_ff: int = 0
     dense_layers: int = 0
     norm: str = "rms"
+    norms: int = 2
     linear_bias: bool = False
     qkv_bias: bool = False
     qk_norm: bool = False
+    other_parameters: int = 0
     parameters: int | None = None
     origin: str = ""
     sources: tuple[str, ...] = ()

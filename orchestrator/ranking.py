@@ -33,7 +33,11 @@ _TELEMETRY = (
     "power_limited",
     "throttled",
 )
-_POINT = ("gpu", "family_id", "role", "h", "tp", "batch", "seq", "dtype", "d_ff", "baseline", "mlp_params")
+_DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
+_POINT = (
+    *("gpu", "family_id", "role", "tp", "batch", "seq", "dtype", "passes", *_DIMENSIONS),
+    *("axis", "value", "baseline", "params", "mlp_params", "local_dim"),
+)
 
 _SHARD = ("uuid", "host", "bundle_id", "attempt", "canary")
 _MEASURING = ("first_round", "tie_pct", "confidence", "looks", "stop_reason")
@@ -63,7 +67,7 @@ def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
     What a device measured while its canaries were bad counts only with ``include_suspects``.
     """
     reader = store.reader()
-    facts = reader.facts(FACTS_COLUMNS).table.to_pylist()
+    facts = [_current(row) for row in reader.facts(FACTS_COLUMNS).table.to_pylist()]
     first = {shard_key(row): row["first_round"] or 0 for row in facts}
     found = visits_by_shard(reader.samples(SAMPLE_COLUMNS).table)
     visits = {key: seen.since(first[key]) for key, seen in found.items() if key in first}
@@ -100,6 +104,14 @@ def _latest(facts: Sequence[Row], visits: Mapping[ShardKey, Visits], good: Mappi
     return [row for row in facts if latest[row["uuid"], row["bundle_id"]][-1] == row["attempt"]]
 
 
+def _current(row: Row) -> Row:
+    """A facts row with what version 1 did not write: there d_ff was chosen, in forward passes."""
+    if row["axis"] is not None:
+        return row
+    chosen = {"axis": "d_ff", "value": row["d_ff"], "passes": "fwd", "params": row["mlp_params"]}
+    return {**row, **chosen, "local_dim": row["d_ff"] // row["tp"]}
+
+
 def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
     def family(row: Row) -> tuple[Any, ...]:
         return tuple(-1 if row[name] is None else row[name] for name in _FAMILY)
@@ -109,10 +121,10 @@ def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
 
 
 def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts: _Doubts) -> list[Row]:
-    """Rank the Candidates of one Family; those without a complete measurement come last, by d_ff."""
+    """Rank the Candidates of one Family; those without a complete measurement come last, by value."""
     rows = without(rows, doubts.suspects, visits)
-    order = sorted(rows, key=lambda row: (row["d_ff"], shard_key(row)))  # a stable sort: parts keep their order
-    candidates = [list(group) for _, group in itertools.groupby(order, key=itemgetter("d_ff"))]
+    order = sorted(rows, key=lambda row: (row["value"], shard_key(row)))  # a stable sort: parts keep their order
+    candidates = [list(group) for _, group in itertools.groupby(order, key=itemgetter("value"))]
     contest = Contest(candidates, visits)
     shared = _shared(_measured(rows, visits), resolved=contest.resolved)
     ranked = [
@@ -125,17 +137,15 @@ def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts:
 def _order(row: Row) -> tuple[Any, ...]:
     """Tie groups first; inside a tie fewer parameters, then the larger power of two of the local dimension."""
     unmeasured = row["rank"] is None
-    return (unmeasured, row["tie_group"] or 0, row["mlp_params"], -row["align_local"], row["d_ff"])
+    return (unmeasured, row["tie_group"] or 0, row["params"] or 0, -row["align_local"], row["value"])
 
 
 def _facts(rows: Sequence[Row]) -> Row:
     """Collect what is known of one Candidate without its samples."""
     first = rows[0]
-    local = first["d_ff"] // first["tp"]
     return {
         **{name: first[name] for name in _POINT},
-        "local_dim": local,
-        "align_local": largest_power_of_two(local),
+        "align_local": largest_power_of_two(first["local_dim"] or first["value"]),
     }
 
 

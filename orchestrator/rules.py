@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from orchestrator.axis import RANGE_KEYS, RATIO_KEYS, count, d_ff_count, whole
 from orchestrator.errors import InvalidValueError, describe, shorten, unknown
 
+MOST_LISTED = 8
+"""More names than these are not listed in a line of help."""
+
 Names = Callable[[], Iterable[str]]
 """A list of names that is looked up only when it is needed."""
 
@@ -130,7 +133,8 @@ class Choices(Rule):
 
     def takes(self) -> str:
         """List the names where they are few."""
-        return f"a list of {_listed(self.what, self.names())}"
+        names = list(self.names())
+        return f"a list of {self.what} names" if len(names) > MOST_LISTED else f"a list of {'|'.join(names)}"
 
     def _check(self, value: object) -> list[str]:
         chosen = [value] if isinstance(value, str) else value
@@ -145,7 +149,7 @@ class Choices(Rule):
 
 def _listed(what: str, names: Iterable[str]) -> str:
     known = list(names)
-    return "|".join(known) if len(known) <= 8 else f"a {what}"
+    return "|".join(known) if len(known) <= MOST_LISTED else f"a {what}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

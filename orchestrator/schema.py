@@ -1,18 +1,22 @@
 """The configuration: which keys there are, what they mean, their defaults and what they take."""
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.axis import Axis, DffChoice, count, d_ff_count, d_ff_values, expand
+from orchestrator.axis import Axis, DffChoice
 from orchestrator.errors import InvalidValueError, shorten
 from orchestrator.expression import Where
+from orchestrator.passes import PASSES
 from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Text
+from orchestrator.shape import VOCABULARY_MULTIPLE
 from tasks.gemm import ELEMENT_BYTES
 from tasks.settings import L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
+
+AROUND = ("d_ff", "h", "a", "kv", "v", "experts")
+"""Dimensions that can be chosen."""
 
 PLACEMENTS = ("split", "replicate")
 """Each Bundle once per GPU model; or on every device."""
@@ -73,6 +77,41 @@ class Space:
     seq: Axis = field(metadata=_meta("sequence lengths (roles without a sequence ignore it)", AxisRule()))
     dtype: list[str] = field(metadata=_meta("element types", Choices(what="dtype", names=_constant(ELEMENT_BYTES))))
     d_ff: DffChoice = field(metadata=_meta("feed-forward sizes to choose from", DffRule()))
+    around: str = field(
+        default="d_ff",
+        metadata=_meta(
+            "the dimension to choose: its values compete", Choice(what="dimension", names=_constant(AROUND))
+        ),
+    )
+    passes: list[str] = field(
+        default_factory=lambda: ["fwd"],
+        metadata=_meta(
+            "forward, backward (data and weight gradient), or both together",
+            Choices(what="pass", names=_constant(PASSES)),
+        ),
+    )
+    a: Axis = field(default=None, metadata=_meta("attention heads", AxisRule(optional=True)))
+    kv: Axis = field(
+        default=None, metadata=_meta("key/value heads; null: as many as attention heads", AxisRule(optional=True))
+    )
+    head_dim: Axis = field(default=None, metadata=_meta("size of a head; null: h / a", AxisRule(optional=True)))
+    v: Axis = field(default=None, metadata=_meta("vocabulary sizes", AxisRule(optional=True)))
+    v_multiple: int = field(
+        default=VOCABULARY_MULTIPLE,
+        metadata=_meta("the vocabulary is padded to a multiple of this times tp", Integer(high=1_000_000)),
+    )
+    experts: Axis = field(default=None, metadata=_meta("routed experts of a layer", AxisRule(optional=True)))
+    topk: Axis = field(default=None, metadata=_meta("experts that each token takes", AxisRule(optional=True)))
+    ep: Axis = field(default=1, metadata=_meta("expert-parallel sizes", AxisRule()))
+    expert_d_ff: DffChoice = field(
+        default=None, metadata=_meta("feed-forward sizes of one expert; null: d_ff", DffRule(optional=True))
+    )
+    model: str = field(
+        default="",
+        metadata=_meta(
+            "name of the model that the space is of, as model=NAME sets it", Text(type_text="a name", empty=True)
+        ),
+    )
     where: str = field(
         default="",
         metadata=_meta(
@@ -215,6 +254,10 @@ SECTIONS: Mapping[str, type] = MappingProxyType(
 )
 
 
+WRITTEN: Mapping[str, str] = MappingProxyType({"passes": "pass"})
+"""Fields whose key has another name: ``pass`` can name nothing in Python."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Key:
     """One key of the configuration: its dotted name, its rule, one line of help and its default (None for none)."""
@@ -235,39 +278,7 @@ def _section_keys(section: str, record: type) -> Iterator[Key]:
     for part in fields(record):
         meta = timing.get(part.name, part.metadata)
         default = None if part.default is MISSING else part.default
-        yield Key(name=f"{section}.{part.name}", rule=meta["rule"], help=meta["help"], default=default)
-
-
-MAX_POINTS = 10_000_000
-"""A larger product of the axes is refused before anything is expanded."""
-
-Complaint = tuple[tuple[str, ...], str]
-
-
-def cross_checks(values: Mapping[str, Any]) -> Iterator[Complaint]:
-    """Yield (keys concerned, message) for values that are right alone but not together; missing keys are not judged."""
-    yield from _ordered(values, "timing.min_rounds", "timing.max_rounds")
-    yield from _ordered(values, "timing.soak_min_s", "timing.soak_max_s")
-    sizes = ("space.h", "space.tp", "space.batch", "space.seq")
-    lists = ("space.roles", "space.dtype")
-    if all(name in values for name in (*sizes, *lists, "space.d_ff")):
-        points = math.prod(count(values[name]) for name in sizes) * math.prod(len(values[name]) for name in lists)
-        points *= d_ff_count(values["space.d_ff"])
-        if points > MAX_POINTS:
-            yield (*sizes, *lists, "space.d_ff"), f"space: {points} points; at most {MAX_POINTS} are planned at once"
-        else:
-            yield from _baseline(values["space.h"], values["space.d_ff"])
-
-
-def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complaint]:
-    defaults = {key.name: key.default for key in schema_keys().values()}
-    least, most = values.get(low, defaults[low]), values.get(high, defaults[high])
-    if least > most:
-        yield (low, high), f"{low} <= {high} must hold, but got {least} and {most}"
-
-
-def _baseline(h: object, d_ff: object) -> Iterator[Complaint]:
-    try:
-        d_ff_values(d_ff, min(expand(h)))
-    except InvalidValueError as error:
-        yield ("space.h", "space.d_ff"), f"space.d_ff: {error}"
+        if part.default_factory is not MISSING:
+            default = part.default_factory()
+        name = WRITTEN.get(part.name, part.name)
+        yield Key(name=f"{section}.{name}", rule=meta["rule"], help=meta["help"], default=default)

@@ -101,19 +101,28 @@ def _measuring(measurement: Measurement) -> Row:
     }
 
 
+DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
+
+
 def _point(family: Family, candidate: Candidate) -> Row:
+    known = family.dimensions(candidate)
+    # None for a canary, which is no part of a model.
+    mlp = family.role in ROLES and ROLES[family.role].dimensions == ("h", "d_ff")
     return {
         "family_id": family.family_id,
         "role": family.role,
-        "h": family.h,
         "tp": family.tp,
         "batch": family.batch,
         "seq": family.seq,
         "dtype": family.dtype,
-        "d_ff": candidate.d_ff,
+        "passes": family.passes,
+        **{name: known.get(name) for name in DIMENSIONS},
+        "axis": family.axis,
+        "value": candidate.value,
         "baseline": candidate.baseline,
-        # None for a canary, which is no part of a model.
-        "mlp_params": ROLES[family.role].matrices * family.h * candidate.d_ff if family.role in ROLES else None,
+        "params": candidate.params,
+        "mlp_params": candidate.params if mlp else None,
+        "local_dim": candidate.local_dim,
     }
 
 

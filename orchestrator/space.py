@@ -1,19 +1,18 @@
 """Expansion of the search space: Points, their Gemms, Families of Candidates, and Bundles that share Gemms.
 
-A Point is one logical configuration (role, h, tp, batch, seq, dtype, d_ff): a Family with one of its Candidates.
+A Point is one logical configuration (role, h, tp, batch, seq, dtype, d_ff, …): a Family with one of its Candidates.
 """
 
 import hashlib
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
-from orchestrator.axis import d_ff_values, expand, seed_d_ff_values
 from orchestrator.errors import InvalidValueError, SpaceError
 from orchestrator.expression import Where
-from orchestrator.roles import ROLES, Shape
 from orchestrator.schema import Config
+from orchestrator.slate import Slate, slates
 from tasks.family import Bundle, Candidate, Family, FamilyKey
 from tasks.gemm import Gemm
 
@@ -23,9 +22,9 @@ MAX_BITS = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skip(FamilyKey):
-    """Points that are not measured, and why: one Point, or a whole Family where ``d_ff`` is None."""
+    """Points that are not measured, and why: one Point, or a whole Family where ``value`` is None."""
 
-    d_ff: int | None
+    value: int | None
     points: int
     kind: str  # the reason without its numbers, for counting
     reason: str
@@ -48,15 +47,14 @@ def expand_space(config: Config) -> Expansion:
     families: list[Family] = []
     skips: list[Skip] = []
     points = 0
-    for key in _keys(config):
-        values, exact = _d_ff(config, key.h)
-        points += len(values)
-        refused = _refused(config, key, len(values))
-        if refused is not None:
-            skips.append(refused)
+    for slate in slates(config):
+        points += len(slate.values)
+        untimed = _untimed(config, slate.key, len(slate.values))
+        if untimed is not None:
+            skips.append(untimed)
             continue
         try:
-            family, left_out = _family(key, values, exact, where)
+            family, left_out = _family(slate, where)
         except InvalidValueError as error:
             raise SpaceError(f"space.where: {error}") from error
         skips.extend(left_out)
@@ -69,65 +67,67 @@ def expand_space(config: Config) -> Expansion:
     return Expansion(families=tuple(families), bundles=bundles, points=points, gemms=gemms, skips=tuple(skips))
 
 
-def _keys(config: Config) -> Iterator[FamilyKey]:
-    space = config.space
-    axes = (expand(space.h), expand(space.tp), expand(space.batch))
-    for role, dtype in itertools.product(dict.fromkeys(space.roles), dict.fromkeys(space.dtype)):
-        sequences: Iterable[int | None] = expand(space.seq) if ROLES[role].needs_seq else (None,)
-        for h, tp, batch, seq in itertools.product(*axes, tuple(sequences)):
-            yield FamilyKey(role=role, h=h, tp=tp, batch=batch, seq=seq, dtype=dtype)
-
-
-def _d_ff(config: Config, h: int) -> tuple[tuple[int, ...], int | None]:
-    if config.timing.protocol == "seed":
-        return seed_d_ff_values(config.space.d_ff, h)
-    return d_ff_values(config.space.d_ff, h)
-
-
-def _refused(config: Config, key: FamilyKey, points: int) -> Skip | None:
-    if config.timing.protocol != "seed" or (key.role, key.dtype) == ("seed_bmm", "fp16"):
+def _untimed(config: Config, key: FamilyKey, points: int) -> Skip | None:
+    """Refuse what the seed's protocol does not time."""
+    if config.timing.protocol != "seed" or (key.role, key.dtype, key.passes) == ("seed_bmm", "fp16", "fwd"):
         return None
     kind = "protocol seed times seed_bmm in fp16 only"
-    reason = f"timing.protocol=seed times role seed_bmm in fp16 only, not {key.role} in {key.dtype}"
-    return Skip(**asdict(key), d_ff=None, points=points, kind=kind, reason=reason)
+    passes = "" if key.passes == "fwd" else f" ({key.passes})"
+    reason = f"timing.protocol=seed times role seed_bmm in fp16 only, not {key.role} in {key.dtype}{passes}"
+    return Skip(**_fields(key), value=None, points=points, kind=kind, reason=reason)
 
 
-def _family(key: FamilyKey, values: Sequence[int], exact: int | None, where: Where) -> tuple[Family | None, list[Skip]]:
-    """The Family of one key, None where it comes out empty, and what was left out; ``values`` are in order.
+def _family(slate: Slate, where: Where) -> tuple[Family | None, list[Skip]]:
+    """The Family of one slate, None where it comes out empty, and what was left out.
 
-    The baseline is ``exact`` where tp divides it, else the next value below that tp divides. ``where`` does not take
-    the baseline away, for without it there is nothing to compare with; alone it is no Family.
+    The baseline is ``exact`` where it can be sharded, else the next value below that can. ``where`` does not take the
+    baseline away, for without it there is nothing to compare with; alone it is no Family.
     """
-    divided = [d_ff for d_ff in values if d_ff % key.tp == 0]
-    while divided and _too_large(key, divided[-1]):
-        divided.pop()
-    baseline = None if exact is None else max((d_ff for d_ff in divided if d_ff <= exact), default=None)
-    wanted = {d_ff for d_ff in divided if where.evaluate(h=key.h, tp=key.tp, batch=key.batch, seq=key.seq, d_ff=d_ff)}
-    kept = [d_ff for d_ff in divided if wanted and (d_ff in wanted or d_ff == baseline)]
-    left_out = set(values).difference(kept)
-    skips = [_left_out(key, d_ff, where) for d_ff in values if d_ff in left_out]
-    candidates = tuple(_candidate(key, d_ff, baseline=d_ff == baseline) for d_ff in kept)
-    return Family(**asdict(key), candidates=candidates) if candidates else None, skips
+    reasons: dict[int, tuple[str, str]] = {}
+    possible: dict[int, Candidate] = {}
+    for value in slate.values:
+        made = _candidate(slate, value)
+        if isinstance(made, Candidate):
+            possible[value] = made
+        else:
+            reasons[value] = made
+    exact = slate.exact
+    baseline = None if exact is None else max((value for value in possible if value <= exact), default=None)
+    wanted = {value for value in possible if where.evaluate(**slate.dimensions(value))} if where.text else {*possible}
+    for value in possible:
+        if not wanted or not (value in wanted or value == baseline):
+            reasons[value] = ("space.where", f"space.where ({where.text}) does not hold")
+    candidates = tuple(
+        replace(made, baseline=True) if value == baseline else made
+        for value, made in possible.items()
+        if value not in reasons
+    )
+    key = _fields(slate.key)
+    skips = [
+        Skip(**key, value=value, points=1, kind=reasons[value][0], reason=reasons[value][1])
+        for value in slate.values
+        if value in reasons
+    ]
+    return Family(**key, candidates=candidates) if candidates else None, skips
 
 
-def _candidate(key: FamilyKey, d_ff: int, *, baseline: bool) -> Candidate:
-    shape = Shape(h=key.h, tp=key.tp, batch=key.batch, seq=key.seq, d_ff=d_ff, dtype=key.dtype)
-    return Candidate(d_ff=d_ff, parts=ROLES[key.role].parts(shape), baseline=baseline)
+def _fields(key: FamilyKey) -> dict[str, Any]:
+    return {field.name: getattr(key, field.name) for field in fields(FamilyKey)}
 
 
-def _too_large(key: FamilyKey, d_ff: int) -> bool:
-    gemms = (part.gemm for part in _candidate(key, d_ff, baseline=False).parts)
-    return any(max(gemm.flops, gemm.bytes) >= 2**MAX_BITS for gemm in gemms)
+def _candidate(slate: Slate, value: int) -> Candidate | tuple[str, str]:
+    """The Candidate, or why there is none: the kind of reason and the reason."""
+    refused = slate.refused(value)
+    if refused is not None:
+        return refused
+    made = slate.candidate(value)
+    if _too_large(made):
+        return "too large to count", f"{slate.key.axis}={value} takes 2^{MAX_BITS} FLOPs or bytes, or more"
+    return made
 
 
-def _left_out(key: FamilyKey, d_ff: int, where: Where) -> Skip:
-    if d_ff % key.tp:
-        kind, reason = "tp does not divide d_ff", f"tp={key.tp} does not divide d_ff={d_ff}"
-    elif _too_large(key, d_ff):
-        kind, reason = "too large to count", f"d_ff={d_ff} takes 2^{MAX_BITS} FLOPs or bytes, or more"
-    else:
-        kind, reason = "space.where", f"space.where ({where.text}) does not hold"
-    return Skip(**asdict(key), d_ff=d_ff, points=1, kind=kind, reason=reason)
+def _too_large(made: Candidate) -> bool:
+    return any(max(part.gemm.flops, part.gemm.bytes) >= 2**MAX_BITS for part in made.parts)
 
 
 def reasons(skips: Iterable[Skip]) -> dict[str, int]:
@@ -145,7 +145,8 @@ def _empty(config: Config, points: int, skips: Sequence[Skip]) -> str:
 
 def _example(skips: Sequence[Skip], kind: str) -> str:
     skip = next(skip for skip in skips if skip.kind == kind)
-    return f"{skip.role} h={skip.h} tp={skip.tp}: {skip.reason}"
+    h = "" if skip.h is None else f" h={skip.h}"
+    return f"{skip.role}{h} tp={skip.tp}: {skip.reason}"
 
 
 def bundle(families: Sequence[Family]) -> tuple[Bundle, ...]:
@@ -173,7 +174,7 @@ def plan_hash(config: Config, expansion: Expansion) -> str:
     """A short hash of what is measured and how: equal for two runs whose samples may be merged."""
     timing = asdict(config.timing)
     families = sorted(
-        [family.family_id, [[c.d_ff, c.baseline, [p.gemm.gemm_id for p in c.parts]] for c in family.candidates]]
+        [family.family_id, [[c.value, c.baseline, [p.gemm.gemm_id for p in c.parts]] for c in family.candidates]]
         for family in expansion.families
     )
     text = json.dumps([families, timing], sort_keys=True)

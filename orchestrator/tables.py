@@ -19,11 +19,14 @@ LEAST_PLAIN = 1e-3
 LEGEND = (
     "±: half the interval of the cost relative to the best, as a share of it. tie: those of group 1 cannot be told "
     "from the best, those of a later group not from the best one in it. align: the largest power of two that divides "
-    "d_ff / tp."
+    "what one rank holds of the dimension: d_ff / tp, head_dim, padded v / tp."
 )
 
-_COLUMNS = ("d_ff", "TFLOP/s", "±", "vs baseline", "tie", "mlp_params", "align")
+_COLUMNS = ("TFLOP/s", "±", "vs baseline", "tie")
+_FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff")}
+"""Dimensions worth a column of their own beside the one that is chosen, where they change with it."""
 _FAMILY = ("gpu", "protocol", "protocol_version", "l2", "power", "family_id")
+_TITLE = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "tp", "batch", "seq")
 _MOST_PART_COLUMNS = 2  # as many as fit into 80 columns
 _LONGEST_MESSAGE = 200
 
@@ -92,11 +95,13 @@ def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
     ranked = [row for row in rows if row["rank"] is not None and not row["baseline"]]
     # The estimated best first, wherever its tie group puts it: the others are compared with it.
     best = sorted(ranked, key=lambda row: row["relative"] != 1.0)[:top]
-    parts = _part_names(rows)
+    parts, first = _part_names(rows), rows[0]
+    following = _following(rows)
+    params = "params" if first["mlp_params"] is None else "mlp_params"
     return FamilyTable(
         title=_title(rows),
-        columns=(*_COLUMNS, *parts),
-        rows=tuple(_cells(row, parts) for row in baseline + best),
+        columns=(first["axis"], *following, *_COLUMNS, params, "align", *parts),
+        rows=tuple(_cells(row, following, parts) for row in baseline + best),
         leads=bool(baseline),
         notes=(*_state(rows), *_ties(rows), *_failures(rows)),
     )
@@ -104,9 +109,17 @@ def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
 
 def _title(rows: Sequence[Row]) -> str:
     first, rounds = rows[0], max(row["rounds"] or 0 for row in rows)
-    seq = "" if first["seq"] is None else f" seq={first['seq']}"
-    point = f"{first['role']} h={first['h']} tp={first['tp']} batch={first['batch']}{seq} {first['dtype']}"
-    return f"{point}, {first['gpu']}, {rounds} round{'' if rounds == 1 else 's'}"
+    names = [name for name in _TITLE if first[name] is not None and len({row[name] for row in rows}) == 1]
+    point = " ".join(f"{name}={first[name]}" for name in names if name != first["axis"])
+    passes = "" if first["passes"] == "fwd" else f" {first['passes']}"
+    return (
+        f"{first['role']} {point} {first['dtype']}{passes}, {first['gpu']}, {rounds} round{'' if rounds == 1 else 's'}"
+    )
+
+
+def _following(rows: Sequence[Row]) -> tuple[str, ...]:
+    names = _FOLLOWING.get(rows[0]["axis"], ())
+    return tuple(name for name in names if len({row[name] for row in rows}) > 1)
 
 
 def _state(rows: Sequence[Row]) -> Iterator[str]:
@@ -137,7 +150,7 @@ def _failures(rows: Sequence[Row]) -> Iterator[str]:
         counts = ", ".join(f"{count} {status}" for status, count in _counts([row["status"] for row in failed]).items())
         message = " ".join(failed[0]["message"].split())
         short = message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
-        yield f"not measured: {counts}; d_ff {failed[0]['d_ff']}: {short}"
+        yield f"not measured: {counts}; {failed[0]['axis']} {failed[0]['value']}: {short}"
 
 
 def _part_names(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -146,15 +159,16 @@ def _part_names(rows: Sequence[Row]) -> tuple[str, ...]:
     return names if 1 < len(names) <= _MOST_PART_COLUMNS else ()
 
 
-def _cells(row: Row, parts: Sequence[str]) -> tuple[str, ...]:
+def _cells(row: Row, following: Sequence[str], parts: Sequence[str]) -> tuple[str, ...]:
     known = {part["part"]: part["tflops"] for part in row["parts"] or []}
     return (
-        str(row["d_ff"]),
+        str(row["value"]),
+        *(UNKNOWN if row[name] is None else str(row[name]) for name in following),
         UNKNOWN if row["tflops"] is None else tflops(row["tflops"]),
         _uncertainty(row),
         _versus_baseline(row),
         UNKNOWN if row["tie_group"] is None else str(row["tie_group"]),
-        parameters(row["mlp_params"]),
+        UNKNOWN if row["params"] is None else parameters(row["params"]),
         str(row["align_local"]),
         *(tflops(known[name]) if name in known else UNKNOWN for name in parts),
     )

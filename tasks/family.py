@@ -13,13 +13,27 @@ class Part:
     gemm: Gemm
 
 
+Dimensions = tuple[tuple[str, int], ...]
+"""Names and values of logical dimensions, such as (("a", 32), ("kv", 8))."""
+
+ID_LETTERS = {"head_dim": "d", "d_ff": "f", "experts": "e", "topk": "k"}
+"""How a dimension is written in a Family's id where its name is long."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """One value of d_ff with the Gemms that a user pays for together; ranked by total time per FLOP."""
+    """One value of what a Family chooses, with the Gemms that a user pays for together; ranked by time per FLOP.
 
-    d_ff: int
+    follows: the dimensions that change with the value (``head_dim`` with ``a``). params: weights of the block that the
+    role is part of, all ranks. local_dim: what one rank holds of the dimension that the choice aligns.
+    """
+
+    value: int
     parts: tuple[Part, ...]
     baseline: bool = False
+    follows: Dimensions = ()
+    params: int | None = None
+    local_dim: int | None = None
 
     @property
     def flops(self) -> int:
@@ -29,25 +43,41 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FamilyKey:
-    """What the Candidates of a Family have in common; ``seq`` is None for a role without a sequence (``seed_bmm``)."""
+    """What the Candidates of a Family have in common; None for a dimension that the role has not, or that is chosen.
+
+    axis: the dimension that is chosen. fixed: the other dimensions that the role has, beside h, tp, batch and seq.
+    passes: ``fwd``, ``bwd`` or ``fwd+bwd``.
+    """
 
     role: str
-    h: int
+    h: int | None
     tp: int
     batch: int
     seq: int | None
     dtype: str
+    axis: str = "d_ff"
+    fixed: Dimensions = ()
+    passes: str = "fwd"
 
     @property
     def family_id(self) -> str:
-        """A readable key: ``mlp-h4096-tp8-b4-s2048-fp16``; without ``-s`` where the role has no sequence."""
+        """A readable key: ``mlp-h4096-tp8-b4-s2048-fp16``, ``attn-h4096-kv8-tp1-b4-s2048-fp16-by-a``."""
+        h = "" if self.h is None else f"-h{self.h}"
+        fixed = "".join(f"-{ID_LETTERS.get(name, name)}{value}" for name, value in self.fixed)
         seq = "" if self.seq is None else f"-s{self.seq}"
-        return f"{self.role}-h{self.h}-tp{self.tp}-b{self.batch}{seq}-{self.dtype}"
+        by = "" if self.axis == "d_ff" or self.axis in dict(self.fixed) else f"-by-{self.axis}"
+        passes = "" if self.passes == "fwd" else f"-{self.passes}"
+        return f"{self.role}{h}{fixed}-tp{self.tp}-b{self.batch}{seq}-{self.dtype}{passes}{by}"
+
+    def dimensions(self, candidate: Candidate) -> dict[str, int]:
+        """Every dimension of one Candidate but tp, batch and seq, by name."""
+        own = {} if self.h is None else {"h": self.h}
+        return {**own, **dict(self.fixed), self.axis: candidate.value, **dict(candidate.follows)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family(FamilyKey):
-    """Candidates that compete, ordered by d_ff: only d_ff differs between them."""
+    """Candidates that compete, ordered by value: only the dimension ``axis``, and what follows it, differ."""
 
     candidates: tuple[Candidate, ...]
 

@@ -6,7 +6,7 @@ ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "tf32": 4}
 """Bytes of one stored element per dtype. ``tf32`` is float32 storage multiplied in TensorFloat-32."""
 
 KINDS = ("mm", "bmm")
-LAYOUTS = ("nn", "nt")
+LAYOUTS = ("nn", "nt", "tn")
 
 
 def largest_power_of_two(value: int) -> int:

@@ -49,7 +49,7 @@ def _cpu_seconds(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> float:
 def in_order(bundle: Bundle) -> tuple[Gemm, ...]:
     """The Bundle's Gemms in the seed's order: by d_ff, the baseline last."""
     (family,) = bundle.families[:1]
-    candidates = sorted(family.candidates, key=lambda candidate: (candidate.baseline, candidate.d_ff))
+    candidates = sorted(family.candidates, key=lambda candidate: (candidate.baseline, candidate.value))
     return tuple(part.gemm for candidate in candidates for part in candidate.parts)
 
 

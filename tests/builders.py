@@ -53,6 +53,8 @@ RANKING_ROW: dict[str, Any] = {
     "batch": 4,
     "seq": 2048,
     "dtype": "bf16",
+    "passes": "fwd",
+    "axis": "d_ff",
     "d_ff": 21845,
     "baseline": False,
     "mlp_params": 3 * 8192 * 21845,
@@ -159,7 +161,10 @@ def per_flop(seconds_per_tflop: Mapping[int, float]) -> Cost:
 
 def ranking_of(*changes: dict[str, Any]) -> pa.Table:
     """A ranking with one row per argument: RANKING_ROW with these changes."""
-    return pa.Table.from_pylist([{**RANKING_ROW, **change} for change in changes], schema=RANKING_SCHEMA)
+    rows = [{**RANKING_ROW, **change} for change in changes]
+    return pa.Table.from_pylist(
+        [{"value": row["d_ff"], "params": row["mlp_params"], **row} for row in rows], schema=RANKING_SCHEMA
+    )
 
 
 def parts_at(gate_up: float, down: float) -> list[dict[str, Any]]:
@@ -172,9 +177,11 @@ def _family(
 ) -> Family:
     candidates = tuple(
         Candidate(
-            d_ff=d_ff,
+            value=d_ff,
             parts=tuple(Part(name=name, gemm=gemm) for name, gemm in parts(d_ff).items()),
             baseline=d_ff == baseline,
+            params=(2 if role == "mlp_up" else 3) * h * d_ff,
+            local_dim=d_ff // tp,
         )
         for d_ff in d_ffs
     )

@@ -37,7 +37,7 @@ def device_info(index: int | str, gpu: str = "NVIDIA H200", kind: str = "cuda") 
 def bundle(h: int, d_ffs: tuple[int, ...] = (64, 128)) -> Bundle:
     """Make a Bundle of one Family whose FLOPs grow with h."""
     candidates = tuple(
-        Candidate(d_ff=d_ff, parts=(Part(name="up", gemm=Gemm(kind="mm", b=1, m=32, n=d_ff, k=h, dtype="fp16")),))
+        Candidate(value=d_ff, parts=(Part(name="up", gemm=Gemm(kind="mm", b=1, m=32, n=d_ff, k=h, dtype="fp16")),))
         for d_ff in d_ffs
     )
     return Bundle(families=(Family(role="mlp_up", h=h, tp=1, batch=1, seq=32, dtype="fp16", candidates=candidates),))
@@ -99,14 +99,15 @@ def measure(
     From h=1000 on it is the Gemm with n=128 that dies (1013), spoils the device (1019), hangs (1023) or does not fit
     (1029), whenever it runs.
     """
+    h = bundle.families[0].h or 0
     for gemm in care.wanted(bundle.gemms):
         if care.one_by_one and on_progress is not None:
             on_progress(Progress(bundle_id=bundle.bundle_id, state="try", trying=gemm.gemm_id))
-        if gemm.n == 128 and (facts := _guilty(bundle.families[0].h, gemm.gemm_id, care)):
+        if gemm.n == 128 and (facts := _guilty(h, gemm.gemm_id, care)):
             return measured(device.info, bundle, (facts,))
     if on_progress is not None:
         on_progress(Progress(bundle_id=bundle.bundle_id, state="measure", rounds=1, gemms=len(bundle.gemms)))
-    match bundle.families[0].h:
+    match h:
         case 13:
             _die()
         case 17:
@@ -124,7 +125,7 @@ def measure(
             return measured(device.info, bundle, (facts,))
     if care.lost:
         return measured(device.info, bundle, care.lost)
-    time.sleep(0.02 if bundle.families[0].h < 200 else 0.3)
+    time.sleep(0.02 if h < 200 else 0.3)
     return measured(device.info, bundle)
 
 

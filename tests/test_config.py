@@ -47,7 +47,9 @@ def test_the_ready_made_sweeps() -> None:
 def test_the_schema_keys_are_frozen() -> None:
     """A key that goes or changes its name breaks users' files: change this list on purpose only."""
     assert list(schema_keys()) == [
-        *(f"space.{name}" for name in ("roles", "h", "tp", "batch", "seq", "dtype", "d_ff", "where")),
+        *(f"space.{name}" for name in ("roles", "h", "tp", "batch", "seq", "dtype", "d_ff", "around", "pass")),
+        *(f"space.{name}" for name in ("a", "kv", "head_dim", "v", "v_multiple", "experts", "topk", "ep")),
+        *(f"space.{name}" for name in ("expert_d_ff", "model", "where")),
         *(f"timing.{name}" for name in ("protocol", "l2", "power", "min_rounds", "max_rounds", "max_seconds")),
         *(f"timing.{name}" for name in ("tie_pct", "race_pct", "confidence", "lead_calls", "visit_us")),
         *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "seed", "redo_throttled")),
@@ -176,7 +178,8 @@ def test_keys_list_every_key_with_type_default_and_help() -> None:
     assert list(table) == list(schema_keys())
     assert table["timing.protocol"][:2] == ("interleaved|seed", "interleaved")
     assert table["space.d_ff"][1] == "{ratio: 8/3, distance: 100, step: 4}"
-    assert table["space.roles"][0] == "a list of seed_bmm|mlp_up|mlp_gate_up|mlp_down|mlp"
+    assert table["space.roles"][0] == "a list of role names"
+    assert table["space.pass"][:2] == ("a list of fwd|bwd", "[fwd]")
     assert table["run.name"][:2] == ("a text or null", "null")
 
 
@@ -212,7 +215,7 @@ WRONG_ARGUMENTS = [
     ("space.h=1:30", "'1:30' is an octal or base-60 number"),
     ("space.h={start: 8192, stop: 4096, step: 1}", "start <= stop must hold, but got start=8192, stop=4096"),
     ("space.h={start: 1, stop: 4, step: 0}", "space.h: step: 0 is too small"),
-    ("space.h={start: 1}", "{start, stop, step} lacks stop"),
+    ("space.h={start: 1}", "{start, stop, step, baseline} lacks stop"),
     ("space.h={start:4096}", "unknown part 'start:4096'; did you mean start"),
     ("space.h={start: 1, stop: 2_000_000_000}", "2000000000 values; at most 1000000 fit on one axis"),
     ("space.h={start: 1, stop: 1_000_000_000_000}", "1000000000000 is too large; it must be <= 2147483647"),

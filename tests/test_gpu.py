@@ -39,7 +39,7 @@ LARGE = Gemm(kind="bmm", b=4, m=8192, n=8192, k=8192, dtype="fp16")
 
 
 def bundle(*gemms: Gemm) -> Bundle:
-    candidates = tuple(Candidate(d_ff=i + 1, parts=(Part(name="up", gemm=g),)) for i, g in enumerate(gemms))
+    candidates = tuple(Candidate(value=i + 1, parts=(Part(name="up", gemm=g),)) for i, g in enumerate(gemms))
     family = Family(role="mlp_up", h=1, tp=1, batch=1, seq=1, dtype=gemms[0].dtype, candidates=candidates)
     return Bundle(families=(family,))
 

@@ -31,7 +31,7 @@ def bundle(number: int) -> Bundle:
     widths = sorted((*GOOD, *([GUILTY[number][0]] if number in GUILTY else [])))
     m = {n: 65536 if n == TOO_LARGE else 2048 for n in widths}
     gemms = {n: Gemm(kind="mm", b=1, m=m[n], n=n, k=h, dtype="fp16", layout="nt") for n in widths}
-    candidates = tuple(Candidate(d_ff=n, parts=(Part(name="up", gemm=gemms[n]),)) for n in widths)
+    candidates = tuple(Candidate(value=n, parts=(Part(name="up", gemm=gemms[n]),)) for n in widths)
     return Bundle(families=(Family(role="mlp_up", h=h, tp=1, batch=1, seq=2048, dtype="fp16", candidates=candidates),))
 
 

@@ -23,7 +23,7 @@ def bundle(*n: int, dtype: str = "fp32", h: int = 32) -> Bundle:
     """One Family with a gate_up of each width and its down."""
     candidates = tuple(
         Candidate(
-            d_ff=width,
+            value=width,
             parts=(
                 Part(name="gate_up", gemm=Gemm(kind="mm", b=1, m=8, n=2 * width, k=h, dtype=dtype, layout="nt")),
                 Part(name="down", gemm=Gemm(kind="mm", b=1, m=8, n=h, k=width, dtype=dtype, layout="nt")),

@@ -27,7 +27,7 @@ from tasks.settings import Timing
 
 def candidate(d_ff):
     gemm = Gemm(kind="mm", b=1, m=16, n=d_ff, k=32, dtype="fp32")
-    return Candidate(d_ff=d_ff, parts=(Part(name="up", gemm=gemm),))
+    return Candidate(value=d_ff, parts=(Part(name="up", gemm=gemm),))
 
 family = Family(
     role="mlp_up", h=32, tp=1, batch=1, seq=16, dtype="fp32", candidates=(candidate(32), candidate(64))

@@ -45,7 +45,7 @@ def cube(size: int, dtype: str = "fp16") -> Gemm:
 
 
 def bundle(*gemms: Gemm) -> Bundle:
-    candidates = tuple(Candidate(d_ff=i + 1, parts=(Part(name="up", gemm=g),)) for i, g in enumerate(gemms))
+    candidates = tuple(Candidate(value=i + 1, parts=(Part(name="up", gemm=g),)) for i, g in enumerate(gemms))
     return Bundle(families=(Family(role="mlp_up", h=1, tp=1, batch=1, seq=1, dtype="fp16", candidates=candidates),))
 
 
@@ -182,7 +182,7 @@ def test_the_verb_prints_counts_skips_memory_and_cost(capsys: pytest.CaptureFixt
     assert re.search(r"gemms\s+103 distinct", text)
     # the largest: 2·4·(2·4096·11020 + 4096²) bytes = 0.797 GiB
     assert "bmm-4x4096x4096x11020-fp16-nn: 0.80 GiB" in text
-    assert re.search(r"seed_bmm-h4096-tp1-b4-fp16\s+52\s+10820…11020, baseline 10922", text)
+    assert re.search(r"seed_bmm-h4096-tp1-b4-fp16\s+52\s+d_ff 10820…11020, baseline 10922", text)
     assert "1 x tp does not divide d_ff; first: seed_bmm h=4096 tp=4: tp=4 does not divide d_ff=10922" in text
     assert "estimated for h200" in text
     assert "GPU-seconds" in text

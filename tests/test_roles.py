@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from orchestrator.roles import ROLES, Shape
 from tasks.gemm import Gemm
 
+MLP_ROLES = ("seed_bmm", "mlp_up", "mlp_gate_up", "mlp_down", "mlp", "mlp_gelu")
+
 Facts = tuple[str, str, int, int, int, int, str]
 
 LLAMA: dict[str, Any] = {"h": 4096, "d_ff": 11008, "batch": 4, "seq": 2048}
@@ -68,7 +70,10 @@ def test_only_the_seeds_bmm_has_no_sequence() -> None:
 
 
 def test_every_role_is_found_under_its_own_name_and_described() -> None:
-    assert list(ROLES) == ["seed_bmm", "mlp_up", "mlp_gate_up", "mlp_down", "mlp"]
+    mlp = ["seed_bmm", "mlp_up", "mlp_gate_up", "mlp_down", "mlp", "mlp_gelu"]
+    attention = ["qkv", "attn_score", "attn_over_value", "attn_out", "attention", "attn"]
+    others = ["logits", "router", "expert_gate_up", "expert_down", "experts", "layer", "layer_gelu", "layer_moe"]
+    assert list(ROLES) == [*mlp, *attention, *others]
     assert all(role.name == name and role.help for name, role in ROLES.items())
 
 
@@ -99,7 +104,7 @@ def unsharded(shape: Shape) -> Shape:
 
 @given(shapes())
 def test_the_ranks_flops_sum_to_those_of_one_device(shape: Shape) -> None:
-    for role in ROLES:
+    for role in MLP_ROLES:
         assert shape.tp * flops(role, shape) == flops(role, unsharded(shape))
 
 
@@ -108,7 +113,7 @@ def test_a_rank_holds_its_part_of_the_weights(shape: Shape) -> None:
     """SwiGLU has 3·h·d_ff weights: twice h·d_ff in gate_up, once in down."""
     gate_up, down = gemms("mlp", shape)
     weights = gate_up.n * gate_up.k + down.n * down.k
-    assert shape.tp * weights == 3 * shape.h * shape.d_ff
+    assert shape.tp * weights == 3 * shape.size("h") * shape.size("d_ff")
 
 
 @given(shapes())
@@ -128,11 +133,11 @@ def test_down_takes_what_up_gives(shape: Shape) -> None:
 def test_mlp_is_gate_up_and_then_down(shape: Shape) -> None:
     assert gemms("mlp", shape) == gemms("mlp_gate_up", shape) + gemms("mlp_down", shape)
     # 2·M·2f·h + 2·M·h·f = 6·M·h·f, divided by tp
-    assert shape.tp * flops("mlp", shape) == 6 * shape.tokens * shape.h * shape.d_ff
+    assert shape.tp * flops("mlp", shape) == 6 * shape.tokens * shape.size("h") * shape.size("d_ff")
 
 
 @given(shapes())
 def test_the_seeds_bmm_does_not_know_a_sequence(shape: Shape) -> None:
     other = Shape(h=shape.h, tp=shape.tp, batch=shape.batch, seq=None, d_ff=shape.d_ff, dtype=shape.dtype)
     assert gemms("seed_bmm", shape) == gemms("seed_bmm", other)
-    assert shape.tp * flops("seed_bmm", other) == 2 * shape.batch * shape.h**2 * shape.d_ff
+    assert shape.tp * flops("seed_bmm", other) == 2 * shape.batch * shape.size("h") ** 2 * shape.size("d_ff")

@@ -126,7 +126,7 @@ def test_clearly_slower_candidates_leave_after_the_least_rounds_and_not_before()
     device = FakeDevice(costs(family, [1.0, 2.3, 1.05, 1.0]), drift=0.02, noise=0.003, seed=1)
     assert run(sampler, bundle, device) == "max_rounds"
     counts = Counter(sample.gemm_id for sample in sampler.samples)
-    by_d_ff = {c.d_ff: counts[c.parts[0].gemm.gemm_id] for c in family.candidates}
+    by_d_ff = {c.value: counts[c.parts[0].gemm.gemm_id] for c in family.candidates}
     assert by_d_ff == {128: 60, 192: 11, 256: 60, 320: 60}  # 5% behind is not out: race_pct is 10
     assert sampler.comparison(family).groups[1] == max(g or 0 for g in sampler.comparison(family).groups)
 
@@ -158,7 +158,7 @@ def test_a_gemm_stays_while_any_family_needs_it() -> None:
         batch=mlp.batch,
         seq=mlp.seq,
         dtype=mlp.dtype,
-        candidates=tuple(Candidate(d_ff=c.d_ff, parts=c.parts[:1]) for c in mlp.candidates),
+        candidates=tuple(Candidate(value=c.value, parts=c.parts[:1]) for c in mlp.candidates),
     )
     bundle = Bundle(families=(mlp, up))
     seconds = {gemm.gemm_id: 1e-9 * gemm.flops for gemm in bundle.gemms}
@@ -215,8 +215,8 @@ def test_the_cost_of_a_candidate_is_the_sum_of_its_parts_per_flop() -> None:
         return Part(name=name, gemm=Gemm(kind="mm", b=1, m=1, n=n, k=k, dtype="fp32"))
 
     candidates = (
-        Candidate(d_ff=1, parts=(part("x", 10, 10), part("y", 20, 10))),  # 200 + 400 FLOP
-        Candidate(d_ff=2, parts=(part("x", 30, 10),)),  # 600 FLOP
+        Candidate(value=1, parts=(part("x", 10, 10), part("y", 20, 10))),  # 200 + 400 FLOP
+        Candidate(value=2, parts=(part("x", 30, 10),)),  # 600 FLOP
     )
     family = Family(role="mlp", h=1, tp=1, batch=1, seq=1, dtype="fp32", candidates=candidates)
     bundle = as_bundle(family)

@@ -26,11 +26,11 @@ def only(expansion: Expansion) -> Family:
 
 
 def d_ffs(family: Family) -> list[int]:
-    return [candidate.d_ff for candidate in family.candidates]
+    return [candidate.value for candidate in family.candidates]
 
 
 def baselines(family: Family) -> list[int]:
-    return [candidate.d_ff for candidate in family.candidates if candidate.baseline]
+    return [candidate.value for candidate in family.candidates if candidate.baseline]
 
 
 def ids(expansion: Expansion) -> list[list[str]]:
@@ -87,7 +87,7 @@ def test_a_skip_says_why() -> None:
         batch=4,
         seq=None,
         dtype="fp16",
-        d_ff=10922,
+        value=10922,
         points=1,
         kind="tp does not divide d_ff",
         reason="tp=4 does not divide d_ff=10922",
@@ -176,7 +176,7 @@ def test_where_may_take_a_whole_family_and_leave_the_others() -> None:
 
 def test_where_that_empties_a_family_skips_its_baseline_too() -> None:
     expansion = expand_space(config(tp=[1, 2], where="tp == 2"))
-    assert 10922 in [skip.d_ff for skip in expansion.skips]
+    assert 10922 in [skip.value for skip in expansion.skips]
     assert len(expansion.skips) == 52
 
 
@@ -190,7 +190,7 @@ def test_the_seeds_protocol_skips_what_the_seed_did_not_time() -> None:
         config(Timing(protocol="seed"), roles=["seed_bmm", "mlp"], dtype=["fp16", "bf16"], seq=[16, 32])
     )
     assert [(family.role, family.dtype) for family in expansion.families] == [("seed_bmm", "fp16")]
-    assert [(skip.role, skip.dtype, skip.seq, skip.d_ff) for skip in expansion.skips] == [
+    assert [(skip.role, skip.dtype, skip.seq, skip.value) for skip in expansion.skips] == [
         ("seed_bmm", "bf16", None, None),
         ("mlp", "fp16", 16, None),
         ("mlp", "fp16", 32, None),

@@ -15,7 +15,9 @@ from orchestrator.space import Expansion, Skip, expand_space
 from tasks.family import Family
 from tasks.settings import Timing
 
-Line = tuple[str, int, int, int, int | None, str]
+MLP_ROLES = [name for name, role in ROLES.items() if role.dimensions == ("h", "d_ff")]
+
+Line = tuple[str, int | None, int, int, int | None, str]
 """Role, h, tp, batch, seq and dtype: a Family."""
 
 
@@ -28,7 +30,7 @@ def spaces(draw: st.DrawFn) -> Config:
     """Small spaces; ``where`` only where there is no baseline for it to spare."""
     ratio = draw(st.booleans())
     space = Space(
-        roles=draw(st.lists(st.sampled_from(list(ROLES)), min_size=1, unique=True)),
+        roles=draw(st.lists(st.sampled_from(MLP_ROLES), min_size=1, unique=True)),
         h=draw(some([48, 64, 96])),
         tp=draw(some([1, 2, 3, 4])),
         batch=draw(some([1, 2, 4])),
@@ -48,12 +50,12 @@ def expanded(of: Config) -> Expansion | None:
 
 
 def d_ffs(family: Family) -> list[int]:
-    return [candidate.d_ff for candidate in family.candidates]
+    return [candidate.value for candidate in family.candidates]
 
 
 def points_of(of: Config) -> list[tuple[Any, ...]]:
     """Every Point that protocol interleaved plans."""
-    return [(*line, d_ff) for line in lines(of) for d_ff in d_ff_values(of.space.d_ff, line[1])[0]]
+    return [(*line, d_ff) for line in lines(of) for d_ff in d_ff_values(of.space.d_ff, line[1] or 0)[0]]
 
 
 def lines(of: Config) -> list[Line]:
@@ -77,7 +79,7 @@ def test_every_point_is_in_exactly_one_family_or_skipped_for_a_reason(of: Config
     if of.timing.protocol == "seed" or (found := expanded(of)) is None:
         return
     measured = [(*line_of(family), d_ff) for family in found.families for d_ff in d_ffs(family)]
-    skipped = [(*line_of(skip), skip.d_ff) for skip in found.skips]
+    skipped = [(*line_of(skip), skip.value) for skip in found.skips]
     assert sorted(map(str, measured + skipped)) == sorted(map(str, points_of(of)))
     assert found.points == len(points_of(of))
     assert all(skip.reason and skip.kind for skip in found.skips)
@@ -89,13 +91,13 @@ def test_a_point_is_measured_exactly_if_tp_divides_it_and_where_holds(of: Config
     where = Where(of.space.where)
     for family in found.families if (found := expanded(of)) else ():
         for candidate in family.candidates:
-            assert candidate.d_ff % family.tp == 0
-            assert where.evaluate(h=family.h, tp=family.tp, batch=family.batch, seq=family.seq, d_ff=candidate.d_ff)
+            assert candidate.value % family.tp == 0
+            assert where.evaluate(h=family.h, tp=family.tp, batch=family.batch, seq=family.seq, d_ff=candidate.value)
     for skip in found.skips if found else ():
-        if skip.d_ff is not None and skip.kind == "space.where":
-            assert not where.evaluate(h=skip.h, tp=skip.tp, batch=skip.batch, seq=skip.seq, d_ff=skip.d_ff)
-        elif skip.d_ff is not None:
-            assert skip.d_ff % skip.tp
+        if skip.value is not None and skip.kind == "space.where":
+            assert not where.evaluate(h=skip.h, tp=skip.tp, batch=skip.batch, seq=skip.seq, d_ff=skip.value)
+        elif skip.value is not None:
+            assert skip.value % skip.tp
 
 
 @given(spaces())
@@ -117,6 +119,6 @@ def test_every_family_is_in_one_bundle_that_has_all_its_gemms_once(of: Config) -
 def test_a_family_has_ordered_candidates_and_at_most_one_baseline(of: Config) -> None:
     for family in found.families if (found := expanded(of)) else ():
         assert d_ffs(family) == sorted(set(d_ffs(family)))
-        exact = d_ff_values(of.space.d_ff, family.h)[1]
+        exact = d_ff_values(of.space.d_ff, family.h or 0)[1]
         below = [d_ff for d_ff in d_ffs(family) if exact is not None and d_ff <= exact]
-        assert [c.d_ff for c in family.candidates if c.baseline] == below[-1:]
+        assert [c.value for c in family.candidates if c.baseline] == below[-1:]

@@ -29,7 +29,9 @@ SHARD_COLUMNS = """
 record:string bundle_id:string attempt:int32 uuid:string gemm_id:string
 round:int32 position:int32 calls:int32 lead_calls:int32 seconds:double
 family_id:string role:string h:int64 tp:int32 batch:int64 seq:int64 dtype:string d_ff:int64 baseline:bool
-mlp_params:int64 part:string kind:string b:int64 m:int64 n:int64 k:int64 layout:string flops:int64 bytes:int64
+mlp_params:int64 axis:string value:int64 params:int64 passes:string
+a:int64 kv:int64 head_dim:int64 v:int64 experts:int64 topk:int64 ep:int64 local_dim:int64
+part:string kind:string b:int64 m:int64 n:int64 k:int64 layout:string flops:int64 bytes:int64
 align_m:int64 align_n:int64 align_k:int64 status:string message:string launch:string kernel:string energy_j:double
 device_kind:string gpu:string host:string sm_count:int32 l2_bytes:int64 memory_bytes:int64 torch:string pci_id:string
 driver:string runtime:string blas:string power_limit_w:double sm_clock_max_mhz:double
@@ -43,7 +45,9 @@ code_version:string plan_hash:string
 """
 RANKING_COLUMNS = """
 gpu:string family_id:string role:string h:int64 tp:int32 batch:int64 seq:int64 dtype:string d_ff:int64 baseline:bool
-mlp_params:int64 rank:int32 tie_group:int32 seconds:double tflops:double
+mlp_params:int64 axis:string value:int64 params:int64 passes:string
+a:int64 kv:int64 head_dim:int64 v:int64 experts:int64 topk:int64 ep:int64
+rank:int32 tie_group:int32 seconds:double tflops:double
 relative:double relative_low:double relative_high:double speedup:double speedup_low:double speedup_high:double
 p5_s:double p25_s:double p75_s:double p95_s:double samples:int64 rounds:int32 cv:double align_local:int64
 local_dim:int64
@@ -91,12 +95,12 @@ def unprivileged() -> Iterator[Path]:
 
 def test_the_shard_schema_changes_only_with_its_version() -> None:
     assert frozen(SHARD_SCHEMA) == SHARD_COLUMNS.split()
-    assert SHARD_SCHEMA.metadata == {b"schema_version": b"1"}
+    assert SHARD_SCHEMA.metadata == {b"schema_version": b"2"}
 
 
 def test_the_ranking_schema_changes_only_with_its_version() -> None:
     assert frozen(RANKING_SCHEMA) == RANKING_COLUMNS.split()
-    assert RANKING_SCHEMA.metadata == {b"schema_version": b"1"}
+    assert RANKING_SCHEMA.metadata == {b"schema_version": b"2"}
 
 
 # Building a Shard
@@ -331,15 +335,15 @@ def test_a_flipped_bit_in_a_measured_number_is_found(store: RunStore) -> None:
 
 @pytest.mark.parametrize("what", ["shard", "manifest", "ranking"])
 def test_a_newer_schema_version_is_refused(store: RunStore, what: str) -> None:
-    newer = {"schema_version": "2"}
+    newer = {"schema_version": "3"}
     if what == "shard":
         store.write_shard(table_of(up_family([128])).replace_schema_metadata(newer))
     elif what == "ranking":
         store.write_ranking(RANKING_SCHEMA.empty_table().replace_schema_metadata(newer), "")
     else:
-        store.manifest_path.write_text('{"schema_version": 2}')
+        store.manifest_path.write_text('{"schema_version": 3}')
     read = {"shard": store.read_facts, "manifest": lambda: RunStore.open(store.path), "ranking": store.read_ranking}
-    with pytest.raises(StoreError, match=r"has schema_version 2, newer than 1, .* update the orchestrator"):
+    with pytest.raises(StoreError, match=r"has schema_version 3, newer than 2, .* update the orchestrator"):
         read[what]()
 
 
@@ -365,9 +369,9 @@ def test_a_missing_ranking_is_named(store: RunStore) -> None:
 
 
 def test_a_new_run_has_its_manifest(store: RunStore) -> None:
-    assert json.loads(store.manifest_path.read_text()) == {"schema_version": 1, "run": "run", "plan_hash": "abc"}
+    assert json.loads(store.manifest_path.read_text()) == {"schema_version": 2, "run": "run", "plan_hash": "abc"}
     store.update_manifest(status="done", plan_hash="def")
-    assert store.manifest() == {"schema_version": 1, "run": "run", "plan_hash": "def", "status": "done"}
+    assert store.manifest() == {"schema_version": 2, "run": "run", "plan_hash": "def", "status": "done"}
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "", "-x", "a b", "/tmp/x"])

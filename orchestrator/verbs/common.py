@@ -14,8 +14,13 @@ DEFAULT_CONF = "auto"
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
-    """Add ``conf=NAME``, ``key=value`` and ``--cfg``."""
-    parser.add_argument("words", nargs="*", metavar="conf=NAME | key=value", help="the sweep, and values to replace")
+    """Add ``conf=NAME``, ``model=NAME``, ``key=value`` and ``--cfg``."""
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="conf=NAME | model=NAME | key=value",
+        help="the sweep, the model whose dimensions it takes, and values to replace",
+    )
     parser.add_argument("--cfg", action="store_true", help="print the resolved configuration and stop")
 
 

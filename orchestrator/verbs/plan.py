@@ -39,7 +39,7 @@ def _lines(config: Config, expansion: Expansion, found: Plan) -> list[str]:
     ]
     if found.too_large:
         lines.append(f"          {found.too_large} Gemms do not fit in {found.spec.memory_gb if found.spec else 0} GB")
-    lines += ["", "family".ljust(44) + "candidates   d_ff"]
+    lines += ["", "family".ljust(44) + "candidates   values"]
     lines += [_family_line(family) for family in expansion.families[:40]]
     if len(expansion.families) > 40:
         lines.append(f"… and {len(expansion.families) - 40:,} more")
@@ -50,15 +50,17 @@ def _lines(config: Config, expansion: Expansion, found: Plan) -> list[str]:
 
 
 def _family_line(family: Family) -> str:
-    values = [candidate.d_ff for candidate in family.candidates]
-    baseline = next((candidate.d_ff for candidate in family.candidates if candidate.baseline), None)
+    values = [candidate.value for candidate in family.candidates]
+    baseline = next((candidate.value for candidate in family.candidates if candidate.baseline), None)
     mark = "" if baseline is None else f", baseline {baseline}"
-    return f"{family.family_id.ljust(44)}{len(values):10,}   {values[0]}…{values[-1]}{mark}"
+    span = str(values[0]) if len(values) == 1 else f"{values[0]}…{values[-1]}"
+    return f"{family.family_id.ljust(44)}{len(values):10,}   {family.axis} {span}{mark}"
 
 
 def _skip_line(expansion: Expansion, kind: str, count: int) -> str:
     example = next(skip for skip in expansion.skips if skip.kind == kind)
-    return f"{count:6,} x {kind}; first: {example.role} h={example.h} tp={example.tp}: {example.reason}"
+    h = "" if example.h is None else f" h={example.h}"
+    return f"{count:6,} x {kind}; first: {example.role}{h} tp={example.tp}: {example.reason}"
 
 
 def _cost(config: Config, expansion: Expansion, found: Plan) -> list[str]:

@@ -1,0 +1,78 @@
+"""Values of a configuration that are right alone but not together."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orchestrator.axis import by_ratio, count, d_ff_count, expand, is_ratio
+from orchestrator.errors import InvalidValueError
+from orchestrator.schema import schema_keys
+
+MAX_POINTS = 10_000_000
+"""A larger product of the axes is refused before anything is expanded."""
+
+Complaint = tuple[tuple[str, ...], str]
+
+
+def cross_checks(values: Mapping[str, Any]) -> Iterator[Complaint]:
+    """Yield (keys concerned, message) for values that are right alone but not together; missing keys are not judged."""
+    yield from _ordered(values, "timing.min_rounds", "timing.max_rounds")
+    yield from _ordered(values, "timing.soak_min_s", "timing.soak_max_s")
+    if all(name in values for name in (*_SIZES, *_LISTS, "space.d_ff")):
+        yield from _space(values)
+
+
+_SIZES = ("space.h", "space.tp", "space.batch", "space.seq")
+_LISTS = ("space.roles", "space.dtype")
+_NEEDED = ("a", "v", "experts", "topk")
+_OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep")
+
+
+def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
+    missing = list(_missing(values))
+    yield from missing
+    others = [f"space.{name}" for name in _OPTIONAL if values.get(f"space.{name}") is not None]
+    points = math.prod(count(values[name]) for name in (*_SIZES, *others))
+    points *= math.prod(len(values[name]) for name in _LISTS)
+    follows = is_ratio(values["space.d_ff"]) and values.get("space.around", "d_ff") != "d_ff"
+    points *= 1 if follows else d_ff_count(values["space.d_ff"])
+    if points > MAX_POINTS:
+        named = (*_SIZES, *others, *_LISTS, "space.d_ff")
+        yield named, f"space: {points} points; at most {MAX_POINTS} are planned at once"
+    elif not missing:
+        yield from _baseline(values["space.h"], values["space.d_ff"])
+
+
+def _missing(values: Mapping[str, Any]) -> Iterator[Complaint]:
+    """Dimensions that a role needs and the space has not, and a choice that touches no role."""
+    from orchestrator.roles import ROLES
+
+    roles = [ROLES[name] for name in values["space.roles"]]
+    for name in _NEEDED:
+        needing = [role.name for role in roles if name in role.dimensions]
+        if needing and values.get(f"space.{name}") is None:
+            which = f"role{'s' * (len(needing) > 1)} {', '.join(needing)}"
+            yield ("space.roles",), f"space.{name}: {which} cannot do without; give it, or a model=NAME"
+    around = values.get("space.around", "d_ff")
+    if around == "d_ff" or f"space.{around}" not in schema_keys():
+        return
+    if not any(around in role.dimensions for role in roles):
+        having = ", ".join(name for name, role in ROLES.items() if around in role.dimensions)
+        yield ("space.around", "space.roles"), f"space.around: none of the roles has {around}; those that do: {having}"
+    elif around not in _NEEDED and values.get(f"space.{around}") is None:
+        yield ("space.around",), f"space.around: space.{around} has no values to choose from"
+
+
+def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complaint]:
+    defaults = {key.name: key.default for key in schema_keys().values()}
+    least, most = values.get(low, defaults[low]), values.get(high, defaults[high])
+    if least > most:
+        yield (low, high), f"{low} <= {high} must hold, but got {least} and {most}"
+
+
+def _baseline(h: object, d_ff: object) -> Iterator[Complaint]:
+    try:
+        if is_ratio(d_ff):
+            by_ratio(d_ff, min(expand(h)))
+    except InvalidValueError as error:
+        yield ("space.h", "space.d_ff"), f"space.d_ff: {error}"

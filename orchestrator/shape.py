@@ -1,0 +1,85 @@
+"""The logical dimensions of one Point, as a role sees them."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+VOCABULARY_MULTIPLE = 128
+"""Megatron-LM pads the vocabulary to a multiple of this times the tensor-parallel size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """Sizes in elements of the whole model, before tensor parallelism; None for what the Point does not have.
+
+    a: attention heads; kv: key/value heads (None: as many as ``a``); head_dim: size of a head (None: h / a). v: the
+    vocabulary. d_ff: hidden size of the MLP, or of one expert. experts: routed experts, topk of them for each token,
+    spread over ``ep`` ranks.
+    """
+
+    tp: int
+    batch: int
+    dtype: str
+    h: int | None = None
+    seq: int | None = None
+    d_ff: int | None = None
+    a: int | None = None
+    kv: int | None = None
+    head_dim: int | None = None
+    v: int | None = None
+    v_multiple: int = VOCABULARY_MULTIPLE
+    experts: int | None = None
+    topk: int | None = None
+    ep: int = 1
+
+    def size(self, name: str) -> int:
+        """A dimension that the role needs."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{name} is missing in {self!r}")
+        return int(value)
+
+    def having(self, name: str, value: int) -> "Shape":
+        """The same with one dimension replaced."""
+        sizes: dict[str, Any] = {name: value}
+        return replace(self, **sizes)
+
+    @property
+    def tokens(self) -> int:
+        """M: rows of the activation matrix."""
+        return self.batch * (self.seq or 1)
+
+    @property
+    def local_d_ff(self) -> int:
+        """The part of d_ff that one rank holds; tp divides d_ff."""
+        return self.size("d_ff") // self.tp
+
+    @property
+    def key_value_heads(self) -> int:
+        """kv, or as many as there are heads."""
+        return self.size("a") if self.kv is None else self.kv
+
+    @property
+    def local_kv(self) -> int:
+        """Key/value heads of one rank: at least one, which several ranks then hold alike."""
+        return max(self.key_value_heads // self.tp, 1)
+
+    @property
+    def head(self) -> int:
+        """Size of one head: as given, or h / a."""
+        return self.size("h") // self.size("a") if self.head_dim is None else self.head_dim
+
+    @property
+    def padded_v(self) -> int:
+        """The vocabulary padded so that each rank holds a multiple of ``v_multiple`` rows (Megatron-LM)."""
+        multiple = self.v_multiple * self.tp
+        return -(-self.size("v") // multiple) * multiple
+
+    @property
+    def local_experts(self) -> int:
+        """Routed experts that one expert-parallel rank holds."""
+        return self.size("experts") // self.ep
+
+    @property
+    def expert_tokens(self) -> int:
+        """Tokens that one expert gets when the router spreads them evenly."""
+        return self.tokens * self.size("topk") // self.size("experts")
