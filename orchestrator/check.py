@@ -91,6 +91,7 @@ def _worse(case: Case, found: Iterable[tuple[ShapeRule, Verdict]]) -> Iterator[b
 
 def _suggestion(case: Case, lever: str, value: int) -> Suggestion:
     before = parameters(case.model)
-    added = parameters(case.changed(lever, value).model) - before
-    gain = case.family.gain(case.model.d_ff, value) if lever == "d_ff" and case.family is not None else None
+    changed = case.changed(lever, value).model
+    added, family = parameters(changed) - before, case.family(lever)
+    gain = None if family is None else family.gain(case.model, changed)
     return Suggestion(dimension=lever, value=value, parameters=added, percent=added / before * 100, gain=gain)

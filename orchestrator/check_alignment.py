@@ -76,13 +76,14 @@ def swiglu(case: Case) -> Verdict:
         why = "experts are not sized by 8h/3" if model.mlp == "swiglu" else "the MLP is GELU"
         return Verdict(status=SKIP, value=None, reason=f"not applied: {why}")
     place = _from_rule_of_thumb(model.d_ff, model.h)
-    found = None if case.family is None else case.family.find(model.d_ff)
-    if case.family is None or found is None:
-        missing = "" if case.family is None else f", not among the {len(case.family.values)} that were measured"
+    family = case.family("d_ff")
+    found = None if family is None else family.find(model)
+    if family is None or found is None:
+        missing = "" if family is None else f", not among the {len(family.values)} that were measured"
         aligned = _aligned_share(case, "d_ff")
         status = PASS if aligned.status == PASS else WARN
         return Verdict(status=status, value=model.d_ff, reason=f"{place}{missing}; {aligned.reason}", levers=("d_ff",))
-    family, behind = case.family, (found.relative - 1) * 100
+    behind = (found.relative - 1) * 100
     reason = f"d_ff {model.d_ff} at tp {case.tp}: measured rank {found.rank} of {len(family.values)} on {family.gpu}"
     if found.tie_group == 1:
         return Verdict(status=PASS, value=model.d_ff, reason=f"{reason}, cannot be told from the best; {place}")

@@ -1,6 +1,5 @@
 """The arguments of ``check``: ``key=value`` words made into a Case, every mistake reported with its origin."""
 
-import importlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -129,11 +128,13 @@ class _Parser:
 
     def _named(self) -> Model | None:
         """Load ``model=``; ``mlp=`` beside it makes it another one."""
+        from orchestrator.models import load_model
+
         name = self._texts().get("model")
         if name is None:
             return None
         try:
-            model: Model = importlib.import_module("orchestrator.models").load_model(name)
+            model = load_model(name)
         except ConfigError as error:
             self._problems += error.problems
             return None

@@ -50,7 +50,7 @@ def tensor_parallel(case: Case) -> Verdict:
         missing = "one sequence's activations" if case.training else "the KV cache"
         hint = "; pipeline stages and sharding over data-parallel ranks are not counted" if case.training else ""
         reason = f"{text}, with {missing} too much; {smallest}{hint}"
-        return Verdict(status=FAIL, value=least, reason=reason, levers=("tp",))
+        return Verdict(status=FAIL, value=least, reason=reason, levers=("tp",) if case.training else ("tp", "b"))
     status = WARN if least is not None and case.tp > least else PASS
     return Verdict(status=status, value=least, reason=f"{text}; {smallest}", levers=("tp",))
 

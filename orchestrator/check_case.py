@@ -1,4 +1,4 @@
-"""What ``check`` judges: a model as it would run, and what was measured of its MLP."""
+"""What ``check`` judges: a model as it would run, and what a run measured of its dimensions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class Case:
     """A model and how it runs.
 
     tp: tensor-parallel size; b: microbatch, in sequences; s: tokens of a sequence. gpu: None where it is not known.
-    families: what a run measured of d_ff, for this GPU and kind of MLP.
+    families: what a run measured, on this GPU.
     """
 
     model: Model
@@ -51,10 +51,13 @@ class Case:
         full = FULL_BYTES if self.gpu is None else FULL_BYTES_OF.get(self.gpu.family, FULL_BYTES)
         return max(1, full // self.element_bytes)
 
-    @property
-    def family(self) -> MeasuredFamily | None:
-        """The measured Family that is nearest to this case, None where there is none of this h and tp."""
-        found = [family for family in self.families if (family.h, family.tp) == (self.model.h, self.tp)]
+    def family(self, dimension: str) -> MeasuredFamily | None:
+        """Return what was measured of a dimension for this model and tp, as nearly as there is; else None."""
+        found = [
+            family
+            for family in self.families
+            if (family.dimension, family.tp) == (dimension, self.tp) and family.is_about(self.model)
+        ]
 
         def distance(family: MeasuredFamily) -> tuple[int, bool, int]:
             rows = family.batch * (family.seq or 1)

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from orchestrator.axis import MAX_DIMENSION
 from orchestrator.check_case import Case
+from orchestrator.check_memory import MOST_TP
 from orchestrator.reshape import follows_h
 
-MOST_TP = 128
 MOST_HEADS = 512
 MOST_CHANGE = 2
 STEPS = 64
@@ -58,7 +58,7 @@ def _heads(case: Case) -> Iterable[int]:
 
 
 def _kv_heads(case: Case) -> Iterable[int]:
-    return (kv for kv in range(1, case.model.a + 1) if case.model.a % kv == 0)
+    return (kv for kv in range(1, min(case.model.a, MOST_HEADS) + 1) if case.model.a % kv == 0)
 
 
 def _head_dim(case: Case) -> Iterable[int]:

@@ -1,16 +1,25 @@
-"""What a run measured of d_ff: the Families that a model's MLP can be looked up in."""
+"""What a run measured: the Families that a model's dimensions can be looked up in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
+
+from orchestrator.model import Model
 
 Row = Mapping[str, Any]
 
-ROLES: Mapping[str, tuple[str, ...]] = {"swiglu": ("mlp", "mlp_gate_up"), "gelu": ("mlp_up",)}
-"""The roles that tell of an MLP, the best first."""
-AXIS = "d_ff"
+MLP_ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"swiglu": ("mlp", "mlp_gate_up"), "gelu": ("mlp_gelu", "mlp_up")}
+)
+"""The roles that tell of a dense layer's d_ff, the best first."""
+D_FF = "d_ff"
+FORWARD = "fwd"
 _FAMILY = ("gpu", "protocol", "protocol_version", "l2", "power", "family_id")
+_DIMENSIONS = ("h", "a", "kv", "head_dim", "d_ff", "v", "experts", "topk")
+_FOLLOWERS = ("kv", "head_dim")
+"""Dimensions that may change with the one that is chosen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,40 +33,55 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredValue:
-    """One d_ff of a Family. relative: cost per FLOP over the best's; tie_group 1: cannot be told from the best."""
+    """One Candidate. dimensions: what the ranking says of its model.
 
-    d_ff: int
+    relative: cost per FLOP over the best's; tie_group 1: cannot be told from the best.
+    """
+
+    value: int
+    dimensions: tuple[tuple[str, int], ...]
     rank: int
     tie_group: int
     relative: float
     low: float | None
     high: float | None
 
+    def is_of(self, model: Model, without: Sequence[str] = ()) -> bool:
+        """Return whether every known dimension, but for those of ``without``, is the model's."""
+        return all(getattr(model, name) == size for name, size in self.dimensions if name not in without)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredFamily:
-    """The d_ff that competed on one GPU model for one h and tp. preference: 0 for the role that tells the most."""
+    """The values of one dimension of a model that competed on one GPU model.
 
+    preference: 0 for the role that tells the most of this dimension.
+    """
+
+    dimension: str
+    preference: int
     gpu: str
     role: str
-    preference: int
-    h: int
     tp: int
     batch: int
     seq: int | None
     dtype: str
     values: tuple[MeasuredValue, ...]
 
-    def find(self, d_ff: int) -> MeasuredValue | None:
-        """Return what was measured of a d_ff."""
-        return next((value for value in self.values if value.d_ff == d_ff), None)
+    def is_about(self, model: Model) -> bool:
+        """Return whether the model differs from those measured in no more than the chosen dimension."""
+        return self.values[0].is_of(model, without=(self.dimension, *_FOLLOWERS))
+
+    def find(self, model: Model) -> MeasuredValue | None:
+        """Return what was measured of a model."""
+        return next((value for value in self.values if value.is_of(model)), None)
 
     @property
     def winners(self) -> tuple[int, ...]:
-        """The d_ff that cannot be told from the best."""
-        return tuple(value.d_ff for value in self.values if value.tie_group == 1)
+        """The values that cannot be told from the best."""
+        return tuple(value.value for value in self.values if value.tie_group == 1)
 
-    def gain(self, old: int, new: int) -> Gain | None:
+    def gain(self, old: Model, new: Model) -> Gain | None:
         """Return how much faster per FLOP ``new`` is than ``old``; None where one of them was not measured."""
         before, after = self.find(old), self.find(new)
         if before is None or after is None:
@@ -70,30 +94,42 @@ class MeasuredFamily:
 
 
 def families(rows: Iterable[Row], mlp: str) -> tuple[MeasuredFamily, ...]:
-    """Return the Families of a ranking (rows of RANKING_SCHEMA, in its order) that tell of this kind of MLP."""
-    roles = ROLES[mlp]
-    measured = [row for row in rows if row["rank"] is not None and row["role"] in roles and _is_of_d_ff(row)]
+    """Return the Families of a ranking (rows of RANKING_SCHEMA, in its order) that tell of a model with this MLP."""
+    measured = [row for row in rows if row["rank"] is not None and (row.get("passes") or FORWARD) == FORWARD]
     groups = groupby(measured, key=lambda row: tuple(row[name] for name in _FAMILY))
-    return tuple(_family(list(group), roles) for _, group in groups)
+    return tuple(family for _, group in groups for family in _families(list(group), mlp))
 
 
-def _is_of_d_ff(row: Row) -> bool:
-    """A ranking may be of another dimension; one that does not say is of d_ff."""
-    return (row.get("axis") or AXIS) == AXIS
-
-
-def _family(rows: Sequence[Row], roles: Sequence[str]) -> MeasuredFamily:
+def _families(rows: Sequence[Row], mlp: str) -> Iterator[MeasuredFamily]:
     first = rows[0]
-    return MeasuredFamily(
-        **{name: first[name] for name in ("gpu", "role", "h", "tp", "batch", "seq", "dtype")},
-        preference=roles.index(first["role"]),
-        values=tuple(_value(row) for row in rows),
-    )
+    axis = first.get("axis") or D_FF  # a ranking that does not say is of d_ff
+    for dimension, (of, roles) in _tellers(mlp).items():
+        if axis == of and first["role"] in roles and (first.get("ep") or 1) == 1:
+            yield MeasuredFamily(
+                dimension=dimension,
+                preference=roles.index(first["role"]),
+                **{name: first[name] for name in ("gpu", "role", "tp", "batch", "seq", "dtype")},
+                values=tuple(_value(row, of, dimension) for row in rows),
+            )
 
 
-def _value(row: Row) -> MeasuredValue:
+def _tellers(mlp: str) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    """Return, for each dimension of a model, what a ranking calls it and the roles that tell of it, the best first."""
+    return {
+        D_FF: (D_FF, MLP_ROLES[mlp]),
+        "expert_d_ff": (D_FF, ("experts", "expert_gate_up")),
+        "a": ("a", ("attn", "attention")),
+        "kv": ("kv", ("attn", "qkv")),
+        "v": ("v", ("logits",)),
+    }
+
+
+def _value(row: Row, axis: str, dimension: str) -> MeasuredValue:
+    known = {name: row[name] for name in _DIMENSIONS if row.get(name) is not None}
+    renamed = {dimension if name == axis else name: size for name, size in known.items()}
     return MeasuredValue(
-        d_ff=row["d_ff"],
+        value=renamed[dimension],
+        dimensions=tuple(renamed.items()),
         rank=row["rank"],
         tie_group=row["tie_group"],
         relative=row["relative"],

@@ -2,14 +2,14 @@
 
 from orchestrator.catalogue import GpuSpec
 from orchestrator.check_case import Case
-from orchestrator.check_parameters import dense_layers, mlp_matrices, parameters, shard
+from orchestrator.check_parameters import dense_layers, parameters, shard
 from orchestrator.model import Model
+from orchestrator.model_counts import ADAM_BYTES, kv_cache_bytes, matrices
 
+MOST_TP = 1024
+"""No tensor-parallel group is larger."""
 USABLE = 0.9
 """Share of the memory for weights, state and activations; the rest is for the context, workspaces and gaps."""
-STATE_BYTES = 16
-"""Bytes a parameter when training with Adam in mixed precision: weight 2, gradient 2, and in fp32 master weight 4 and
-moments 8 (Rajbhandari et al., ZeRO, 2020, section 3.1). Without mixed precision: 4, 4 and 8, the same."""
 LOSS_BYTES = 4
 """Bytes of one logit in the loss, which is computed in fp32."""
 
@@ -20,8 +20,11 @@ def usable_bytes(gpu: GpuSpec) -> int:
 
 
 def bytes_per_parameter(case: Case) -> int:
-    """Return what a parameter costs: with gradient and optimizer state when training, else itself."""
-    return STATE_BYTES if case.training else case.element_bytes
+    """Return what a parameter costs: with gradient and Adam's state when training, else itself.
+
+    Without mixed precision training takes 4, 4 and 8 bytes, the same.
+    """
+    return ADAM_BYTES if case.training else case.element_bytes
 
 
 def static_bytes(case: Case) -> int:
@@ -34,7 +37,7 @@ def sequence_bytes(case: Case) -> int:
     part = shard(case.model, case.tp)
     if case.training:
         return case.s * (_activation_elements(part) * case.element_bytes + part.v * (case.element_bytes + LOSS_BYTES))
-    return case.s * 2 * part.layers * part.kv * part.head_dim * case.element_bytes
+    return case.s * kv_cache_bytes(part, element_bytes=case.element_bytes)
 
 
 def needed_bytes(case: Case) -> int:
@@ -52,7 +55,7 @@ def smallest_tp(case: Case, gpu: GpuSpec) -> int | None:
 
     When training one sequence must fit beside the weights and their state, else the KV cache of the whole batch.
     """
-    sizes = (t for t in range(1, case.model.a + 1) if case.model.a % t == 0 and case.model.h % t == 0)
+    sizes = (t for t in range(1, min(case.model.a, MOST_TP) + 1) if case.model.a % t == 0 and case.model.h % t == 0)
     return next((t for t in sizes if fits(case.changed("tp", t), gpu)), None)
 
 
@@ -70,7 +73,7 @@ def _activation_elements(part: Model) -> int:
     recomputed (FlashAttention), all else is kept.
     """
     attention = 2 * part.a * part.head_dim + 2 * part.kv * part.head_dim
-    width = mlp_matrices(part)  # GELU keeps its input and output; SwiGLU gate, up and their product
+    width = matrices(part)  # GELU keeps its input and output; SwiGLU gate, up and their product
     dense = dense_layers(part)
     routed = part.topk * (part.h + width * part.expert_d_ff) + width * part.shared_d_ff
     layers = part.layers * (4 * part.h + attention)

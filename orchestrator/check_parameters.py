@@ -1,8 +1,8 @@
-"""How many parameters a model has, and what one tensor-parallel rank holds of it."""
+"""What ``check`` counts of a model: all its parameters, those of one rank, and the padded vocabulary."""
 
-import math
 from dataclasses import replace
 
+from orchestrator import model_counts
 from orchestrator.model import Model
 
 MEGATRON_MULTIPLE = 128
@@ -10,17 +10,13 @@ MEGATRON_MULTIPLE = 128
 
 
 def parameters(model: Model) -> int:
-    """Count weights, biases and norms: embeddings, every layer's attention and MLP, and the output layer."""
-    embeddings = model.h * (model.v * (1 if model.tied else 2) + model.positions)
-    dense = dense_layers(model)
-    layers = model.layers * (_attention(model) + 2 * _norm(model))
-    layers += dense * _mlp(model, model.d_ff) + (model.layers - dense) * _experts(model)
-    return embeddings + layers + _norm(model)
+    """Count all parameters."""
+    return model_counts.parameters(model).total
 
 
 def dense_layers(model: Model) -> int:
     """Return how many layers have a dense MLP."""
-    return model.dense_layers if model.experts else model.layers
+    return model.layers - model_counts.expert_layers(model)
 
 
 def padded_vocabulary(v: int, tp: int) -> int:
@@ -29,51 +25,27 @@ def padded_vocabulary(v: int, tp: int) -> int:
     >>> padded_vocabulary(32000, 8), padded_vocabulary(50257, 1)
     (32768, 50304)
     """
-    multiple = MEGATRON_MULTIPLE * tp
-    return -(-v // multiple) * multiple
+    return _up(v, MEGATRON_MULTIPLE * tp) * MEGATRON_MULTIPLE * tp
 
 
 def shard(model: Model, tp: int) -> Model:
     """Return what one rank holds, as a smaller model; key/value heads are replicated where there are fewer than ranks.
 
-    Norms, learned positions and the router are on every rank. What tp does not divide is rounded up.
+    Norms, learned positions and the router are on every rank. What tp does not divide is rounded up, for an estimate
+    must not refuse it.
     """
-
-    def split(size: int) -> int:
-        return math.ceil(size / tp)
-
     return replace(
         model,
-        a=split(model.a),
-        kv=split(model.kv),
-        v=split(model.v),
-        d_ff=split(model.d_ff),
-        expert_d_ff=split(model.expert_d_ff),
-        shared_d_ff=split(model.shared_d_ff),
+        a=_up(model.a, tp),
+        kv=_up(model.kv, tp),
+        v=_up(model.v, tp),
+        d_ff=_up(model.d_ff, tp),
+        expert_d_ff=_up(model.expert_d_ff, tp),
+        shared_d_ff=_up(model.shared_d_ff, tp),
+        other_parameters=_up(model.other_parameters, tp),
         parameters=None,
     )
 
 
-def mlp_matrices(model: Model) -> int:
-    """Return the matrices of an MLP: gate, up and down with SwiGLU, else up and down."""
-    return 3 if model.mlp == "swiglu" else 2
-
-
-def _attention(model: Model) -> int:
-    qkv, out = (model.a + 2 * model.kv) * model.head_dim, model.a * model.head_dim
-    biases = qkv * model.qkv_bias + model.h * model.linear_bias
-    return model.h * (qkv + out) + biases + 2 * model.head_dim * model.qk_norm
-
-
-def _mlp(model: Model, width: int) -> int:
-    matrices = mlp_matrices(model)
-    return matrices * model.h * width + ((matrices - 1) * width + model.h) * model.linear_bias
-
-
-def _experts(model: Model) -> int:
-    shared = _mlp(model, model.shared_d_ff) if model.shared_d_ff else 0
-    return model.experts * (_mlp(model, model.expert_d_ff) + model.h) + shared
-
-
-def _norm(model: Model) -> int:
-    return model.h * (2 if model.norm == "layer" else 1)
+def _up(size: int, parts: int) -> int:
+    return -(-size // parts)

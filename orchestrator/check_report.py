@@ -52,6 +52,8 @@ def show(case: Case, findings: Sequence[Finding], notes: Sequence[str], console:
     for finding in findings:
         grid.add_row(Text(finding.number), Text(finding.status, style=STYLES[finding.status]), _told(case, finding))
     console.print(grid)
+    for note in case.model.notes:
+        console.print(Text(note, style="dim"))
     for note in notes:  # in one piece: a command is to be copied
         console.print(Text(note, style="yellow"), soft_wrap=True)
     console.print(Text(", ".join(f"{count} {status}" for status, count in counts(findings).items() if count)))

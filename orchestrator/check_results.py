@@ -1,14 +1,16 @@
 """A run's ranking as ``check`` needs it: the Families that tell of a Case, and what to say where there are none."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestrator import catalogue
 from orchestrator.check_case import Case
-from orchestrator.check_measured import ROLES, MeasuredFamily, families
+from orchestrator.check_measured import D_FF, MLP_ROLES, MeasuredFamily, families
 from orchestrator.check_parameters import dense_layers
 from orchestrator.errors import StoreError
+from orchestrator.reshape import DIMENSIONS
 
 STEP = 64
 SIDE = 12
@@ -34,9 +36,9 @@ def with_results(case: Case, run: str, directory: str) -> Evidence:
 
 def look_up(case: Case, rows: list[dict[str, Any]], run: str, notes: tuple[str, ...] = ()) -> Evidence:
     """Look a Case up in the rows of a run's ranking."""
-    if not dense_layers(case.model):
-        return Evidence(case=case, notes=(*notes, f"results={run} tells of dense layers, which this model has none of"))
     found = families(rows, case.model.mlp)
+    if not dense_layers(case.model):
+        found = tuple(family for family in found if family.dimension != D_FF)
     if case.gpu is not None:
         found = tuple(family for family in found if _is_on(family, case.gpu.family))
     if len(gpus := sorted({family.gpu for family in found})) > 1:
@@ -55,7 +57,7 @@ def sweep_command(case: Case) -> str:
     start = case.model.d_ff - min(side, (case.model.d_ff - 1) // step * step)
     gpu = "" if case.gpu is None else f" cluster.gpu={case.gpu.key}"
     return (
-        f"python -m orchestrator{gpu} space.roles={ROLES[case.model.mlp][0]} space.h={case.model.h} "
+        f"python -m orchestrator{gpu} space.roles={MLP_ROLES[case.model.mlp][0]} space.h={case.model.h} "
         f"space.tp={case.tp} space.batch={case.b} space.seq={case.s} space.dtype={case.dtype} "
         f"'space.d_ff={{start: {start}, stop: {case.model.d_ff + side}, step: {step}}}'"
     )
@@ -66,20 +68,27 @@ def _is_on(family: MeasuredFamily, gpu: str) -> bool:
     return spec is not None and spec.family == gpu
 
 
-def _notes(case: Case, run: str) -> list[str]:
-    family, model = case.family, case.model
-    where = "" if case.gpu is None else f" on {case.gpu.family}"
-    if family is None:
-        roles = " or ".join(ROLES[model.mlp])
-        return [f"results={run} has no {roles} of h={model.h} at tp={case.tp}{where}; to measure it: {_command(case)}"]
-    at = f"batch={family.batch}" + ("" if family.seq is None else f" seq={family.seq}")
-    notes = [f"gains are per FLOP, measured as {family.role} {at} {family.dtype} on {family.gpu} (results={run})"]
-    if family.find(model.d_ff) is None:
-        notes.append(f"d_ff {model.d_ff} was not measured there; to measure it: {_command(case)}")
-    return notes
+def _notes(case: Case, run: str) -> Iterator[str]:
+    found = [family for dimension in DIMENSIONS if (family := case.family(dimension)) is not None]
+    for family in found:
+        at = f"batch={family.batch}" + ("" if family.seq is None else f" seq={family.seq}")
+        yield (
+            f"what {family.dimension} gains is per FLOP, measured as {family.role} {at} {family.dtype} on {family.gpu} "
+            f"(results={run})"
+        )
+    if not dense_layers(case.model):
+        if not found:
+            yield f"results={run} has nothing of this model at tp={case.tp}"
+        return
+    own = case.family(D_FF)
+    if own is None:
+        roles, where = " or ".join(MLP_ROLES[case.model.mlp]), "" if case.gpu is None else f" on {case.gpu.family}"
+        yield f"results={run} has no {roles} of h={case.model.h} at tp={case.tp}{where}; {_to_measure(case)}"
+    elif own.find(case.model) is None:
+        yield f"d_ff {case.model.d_ff} was not measured there; {_to_measure(case)}"
 
 
-def _command(case: Case) -> str:
+def _to_measure(case: Case) -> str:
     if case.model.d_ff % case.tp:
-        return f"tp={case.tp} must divide d_ff first"
-    return sweep_command(case)
+        return f"tp={case.tp} must divide d_ff before it can be measured"
+    return f"to measure it: {sweep_command(case)}"

@@ -228,6 +228,13 @@ def test_the_smallest_tp() -> None:
     assert found(replace(case, tp=4), "tensor_parallel").status == WARN
 
 
+def test_a_kv_cache_that_does_not_fit_may_be_made_smaller() -> None:
+    case = on(Case(model=LLAMA_2_7B, b=28, s=4096, training=False), "a100-sxm-80")
+    finding = found(case, "tensor_parallel")
+    assert (finding.status, finding.value) == (FAIL, 2)
+    assert offers(finding) == [("tp", 2), ("b", 27)]
+
+
 def test_a_model_that_no_tp_can_hold() -> None:
     huge = Model(name="x", h=16384, layers=500, a=128, kv=8, head_dim=128, d_ff=65536, v=131072)
     finding = found(on(Case(model=huge, tp=8), "l4"), "tensor_parallel")

@@ -59,7 +59,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(cases())
 def test_every_suggestion_passes_its_rule_makes_no_other_worse_and_costs_what_it_says(case: Case) -> None:
     before = check(case)
@@ -75,7 +75,7 @@ def test_every_suggestion_passes_its_rule_makes_no_other_worse_and_costs_what_it
             assert suggestion.percent == added / parameters(case.model) * 100
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_suggestions_are_the_nearest_below_and_above_for_those_that_do_not_pass(case: Case) -> None:
     for finding in check(case):
