@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from tasks.family import Bundle, Candidate, Family, Part
-from tasks.gemm import Gemm
+from tasks.gemm import Gemm, kind_of
 from tasks.settings import Timing
 
 PREFIX = "canary"
@@ -23,6 +23,9 @@ SHAPES: dict[str, Shapes] = {
     "cpu": {"compute": (512, 512, 512), "middle": (256, 256, 512), "memory": (4, 1024, 1024)},
 }
 """m, n, k per part. In bf16 on an H200 about 420, 60 and 30 us a call: bound by power, by latency, by bandwidth."""
+
+LEAST_M = {"int8": 32}
+"""torch's int8 operator takes no fewer than 17 rows on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +44,9 @@ def canary_bundle(dtype: str, kind: str = "cuda") -> Bundle:
     One Candidate has nobody to race against: each of its Gemms is measured in every round.
     """
     shapes = SHAPES["cpu" if kind == "cpu" else "gpu"]
+    least = 1 if kind == "cpu" else LEAST_M.get(dtype, 1)
     parts = tuple(
-        Part(name=name, gemm=Gemm(kind="mm", b=1, m=m, n=n, k=k, dtype=dtype, layout="nt"))
+        Part(name=name, gemm=Gemm(kind=kind_of(dtype), b=1, m=max(m, least), n=n, k=k, dtype=dtype, layout="nt"))
         for name, (m, n, k) in shapes.items()
     )
     m, n, k = shapes["compute"]

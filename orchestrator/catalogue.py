@@ -15,13 +15,17 @@ from orchestrator.errors import InvalidValueError, unknown
 WHOLE_DEVICE = 0.7
 """A device with less than this share of the model's memory is a slice of it (MIG, a partition), not the model."""
 
+PEAK_OF = {"fp8_rowwise": "fp8"}
+"""The dtype under which an entry has the peak of another one: both use the same units of the chip."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuSpec:
     """Published facts of one GPU model; None where a fact is unknown or has not been verified.
 
     names: regular expressions for the whole name that a device gives itself. sm_count: streaming multiprocessors
-    or compute units. peak_tflops: dense peak per dtype, in TFLOP/s; a dtype is None where there is no such figure.
+    or compute units. peak_tflops: dense peak per dtype, in TFLOP/s (int8: TOP/s); a dtype is None where there is no
+    such figure; ``peak`` answers for every dtype.
     llc_mb: last-level cache behind L2. best_bf16_tflops: highest bf16 rate published by a search over shapes.
     """
 
@@ -43,6 +47,10 @@ class GpuSpec:
     def is_name(self, name: str) -> bool:
         """Return whether a device that calls itself ``name`` is this model."""
         return any(re.fullmatch(pattern, name.strip(), re.IGNORECASE) for pattern in self.names)
+
+    def peak(self, dtype: str) -> float | None:
+        """Return the dense peak in ``dtype``, in TFLOP/s; None where none is known."""
+        return self.peak_tflops.get(PEAK_OF.get(dtype, dtype))
 
 
 @cache

@@ -21,7 +21,7 @@ def deadline_s(bundle: Bundle, device: DeviceInfo, timing: Timing, floor_s: floa
     What the protocol itself waits for (soak, rest after throttling) is added.
     """
     spec = match(device.gpu, device.memory_bytes)
-    if spec is None or not all(spec.peak_tflops.get(gemm.dtype) for gemm in bundle.gemms):
+    if spec is None or not all(spec.peak(gemm.dtype) for gemm in bundle.gemms):
         spec = _slow(device)
     again = timing.redo_throttled if timing.protocol != "seed" else 0
     seconds = FACTOR * bundle_estimate(bundle, spec, timing).most_s * (1 + again) + again * COOL_S

@@ -38,7 +38,7 @@ def parse(config: Mapping[str, object], *, name: str, origin: str) -> Model:
     A multimodal file's text part is read. What is assumed or left out is in the model's notes.
     """
     keys, part = _text_part(config, origin)
-    model_type = keys.text("model_type", "llama" if part == "text_config" else "")
+    model_type = keys.text("model_type")
     dialect, guess = dialect_of(model_type, keys.values)
     keys.defaults |= {**(dialect.part_defaults if part else {}), **dialect.defaults}
     if keys.flag("is_encoder_decoder", False):
@@ -89,10 +89,15 @@ def _sizes(keys: Keys, dialect: Dialect, model_type: str) -> Sizes:
 def _kv(keys: Keys, model_type: str, a: int | None) -> int | None:
     """Falcon and GPTBigCode share one key/value head where multi_query says so; elsewhere the default is ``a``."""
     multi_query = model_type in (*_FALCON, "gpt_bigcode") and keys.flag("multi_query", True)
-    if multi_query and not keys.flag("new_decoder_architecture", False):
+    if multi_query and not _new_falcon(keys.values, model_type):
         keys.written["kv"] = "multi_query"
         return 1
     return keys.whole("kv", _KV, default=a or 1)
+
+
+def _new_falcon(values: Mapping[str, object], model_type: str) -> bool:
+    """RefinedWeb is what Falcon-40B's first files call the architecture that has a key of its own since."""
+    return values.get("new_decoder_architecture", model_type == "RefinedWeb") is True
 
 
 def _head_dim(keys: Keys) -> int | None:
@@ -108,7 +113,7 @@ def _d_ff(keys: Keys, dialect: Dialect, model_type: str, h: int | None) -> int |
     if model_type == "mpt" and h:
         ratio = keys.whole("ratio", ("expansion_ratio",), default=4)
         return None if ratio is None else ratio * h
-    d_ff = keys.whole("d_ff", _D_FF, default=four_h)
+    d_ff = keys.whole("d_ff", _D_FF, low=dialect.d_ff_parts, default=four_h)
     return None if d_ff is None else d_ff // dialect.d_ff_parts
 
 
@@ -131,7 +136,7 @@ def _adapted(dialect: Dialect, model_type: str, values: Mapping[str, object]) ->
     """Falcon's number of norms depends on how attention and MLP are arranged."""
     if model_type not in _FALCON:
         return dialect
-    new = bool(values.get("new_decoder_architecture"))
+    new = _new_falcon(values, model_type)
     two = values.get("num_ln_in_parallel_attn") != 1 if new else values.get("parallel_attn") is False
     return replace(dialect, norms=2 if two else 1)
 

@@ -14,6 +14,9 @@ def shape_notes(config: Mapping[str, object]) -> Iterator[str]:
     ahead = config.get("num_nextn_predict_layers")
     if ahead:
         yield f"num_nextn_predict_layers={ahead}: the layers that predict further tokens are not counted"
+    window = config.get("sliding_window")
+    if window and config.get("use_sliding_window") is not False:
+        yield f"sliding_window={window}: attention is described as attention over the whole sequence in every layer"
     if config.get("num_kv_shared_layers"):
         yield "num_kv_shared_layers: layers that share their keys and values are described as having their own"
 

@@ -40,11 +40,11 @@ def _experts(values: Mapping[str, int | None], name: Names) -> list[tuple[str, s
 
 
 def _divisors_near(whole: int, wanted: int, limit: int = 3) -> list[int]:
-    """Return the divisors of ``whole`` that are nearest to ``wanted``, in increasing order.
+    """Return the divisors of ``whole`` whose ratio to ``wanted`` is nearest to 1, in increasing order.
 
     >>> _divisors_near(4096, 30)
     [16, 32, 64]
     """
     low = {divisor for divisor in range(1, int(whole**0.5) + 1) if whole % divisor == 0}
     divisors = low | {whole // divisor for divisor in low}
-    return sorted(sorted(divisors, key=lambda divisor: (abs(divisor - wanted), divisor))[:limit])
+    return sorted(sorted(divisors, key=lambda divisor: max(divisor / wanted, wanted / divisor))[:limit])

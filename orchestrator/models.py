@@ -18,6 +18,7 @@ HF_FILE = "config.json"
 _YAML = (".yaml", ".yml")
 _MAX_BYTES = 10 * 2**20
 """A larger file holds weights or a tokenizer, not a model's dimensions."""
+_MAX_PATH = 4096
 
 
 @cache
@@ -57,12 +58,13 @@ def _exists(path: Path) -> bool:
 
 
 def _from_file(path: Path, origin: str) -> Model:
+    origin = shorten(origin, _MAX_PATH)
     try:
         values = _yaml(_text(path)) if path.suffix in _YAML else _json(_text(path))
     except InvalidValueError as error:
-        raise ConfigError([Problem(origin=shorten(origin), message=str(error))]) from None
+        raise ConfigError([Problem(origin=origin, message=str(error))]) from None
     parse = model_file.parse if path.suffix in _YAML else hf_config.parse
-    return parse(values, name=_name(path), origin=shorten(origin))
+    return parse(values, name=_name(path), origin=origin)
 
 
 def _name(path: Path) -> str:

@@ -68,7 +68,7 @@ class Plan:
 def plan(config: Config, expansion: Expansion) -> Plan:
     """Estimate what ``expansion`` costs on the configuration's GPU, or on ``cluster.reference_gpu``."""
     spec = reference(config)
-    unknown = [] if spec is None else [name for name in config.space.dtype if not spec.peak_tflops.get(name)]
+    unknown = [] if spec is None else [name for name in config.space.dtype if not spec.peak(name)]
     gemms = [gemm for bundle in expansion.bundles for gemm in bundle.gemms]
     largest = max(gemms, key=lambda gemm: gemm.bytes)
     return Plan(
@@ -96,8 +96,9 @@ def reference(config: Config) -> GpuSpec | None:
 
 def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:
     """Roofline estimate of one call in a dtype that has a published peak."""
-    peak = spec.peak_tflops[gemm.dtype] or 1.0
-    aligned = all(dimension * gemm.element_bytes % 16 == 0 for dimension in (gemm.n, gemm.k))
+    peak = spec.peak(gemm.dtype) or 1.0
+    rows = (gemm.n, gemm.m if gemm.layout == "tn" else gemm.k)
+    aligned = all(length * gemm.element_bytes % 16 == 0 for length in rows)
     compute = gemm.flops / (PEAK_SHARE * peak * 1e12) * (1.0 if aligned else MISALIGNED)
     return max(compute, gemm.bytes / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9)) + LAUNCH_S
 

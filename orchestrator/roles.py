@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.shape import Shape
 from tasks.family import Part
-from tasks.gemm import Gemm
+from tasks.gemm import Gemm, kind_of
 
 __all__ = ["ROLES", "Role", "Shape"]
 
@@ -36,7 +36,7 @@ class Role:
 
 
 def _linear(name: str, s: Shape, n: int, k: int) -> Part:
-    return Part(name=name, gemm=Gemm(kind="mm", b=1, m=s.tokens, n=n, k=k, dtype=s.dtype, layout="nt"))
+    return Part(name=name, gemm=Gemm(kind=kind_of(s.dtype), b=1, m=s.tokens, n=n, k=k, dtype=s.dtype, layout="nt"))
 
 
 def _batched(name: str, s: Shape, b: int, m: int, n: int, k: int, layout: str) -> Part:

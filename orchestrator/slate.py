@@ -36,13 +36,12 @@ class Slate:
         chosen = self.base.having(self.key.axis, value)
         return chosen if self.ratio is None else replace(chosen, d_ff=_by_ratio(self.ratio, chosen))
 
-    def refused(self, value: int) -> Refusal | None:
-        """Why this value cannot be sharded."""
-        return refusal(self.role, self.shape(value))
-
-    def candidate(self, value: int) -> Candidate:
-        """The Candidate of a value that is not refused."""
+    def candidate(self, value: int) -> Candidate | Refusal:
+        """The Candidate of a value, or why it cannot be sharded."""
         shape = self.shape(value)
+        refused = refusal(self.role, shape)
+        if refused is not None:
+            return refused
         return Candidate(
             value=value,
             parts=with_passes(self.role.parts(shape), self.key.passes),

@@ -117,11 +117,8 @@ def _fields(key: FamilyKey) -> dict[str, Any]:
 
 def _candidate(slate: Slate, value: int) -> Candidate | tuple[str, str]:
     """The Candidate, or why there is none: the kind of reason and the reason."""
-    refused = slate.refused(value)
-    if refused is not None:
-        return refused
     made = slate.candidate(value)
-    if _too_large(made):
+    if isinstance(made, Candidate) and _too_large(made):
         return "too large to count", f"{slate.key.axis}={value} takes 2^{MAX_BITS} FLOPs or bytes, or more"
     return made
 

@@ -109,9 +109,6 @@ class CpuDevice(Device):
     def synchronize(self) -> None:
         """Nothing runs behind a CPU's back."""
 
-    def unsupported(self, dtype: str) -> str | None:
-        return "a CPU has no TensorFloat-32" if dtype == "tf32" else None
-
     def window(self) -> Window:
         return Window(None, self.clock)
 

@@ -25,6 +25,7 @@ from tasks.gemm import Gemm
 from tasks.pool import L2_REUSE, Operands, Ring, sweep
 from tasks.records import DeviceInfo
 from tasks.settings import Timing
+from tasks.support import Architecture
 from tasks.telemetry import Nvml, Window
 
 SWEEP_BYTES = 4 * GIB
@@ -141,8 +142,7 @@ class CudaDevice(Device):
         uuid = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
         self._nvml = None if torch.version.hip else Nvml.open(uuid)
         super().__init__(torch.device("cuda:0"), _info(self._nvml, uuid))
-        architecture = str(getattr(torch.cuda.get_device_properties(0), "gcnArchName", "")).partition(":")[0]
-        self.cache_bytes = max(self.cache_bytes, INFINITY_CACHE_BYTES.get(architecture, 0))
+        self.cache_bytes = max(self.cache_bytes, INFINITY_CACHE_BYTES.get(self.architecture.gfx or "", 0))
         self._stream = torch.cuda.Stream()
         self._scratch: torch.Tensor | None = None
 
@@ -157,11 +157,13 @@ class CudaDevice(Device):
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def unsupported(self, dtype: str) -> str | None:
-        major, minor = torch.cuda.get_device_capability()
-        if dtype in ("bf16", "tf32") and not torch.version.hip and major < 8:
-            return f"{dtype} needs compute capability 8.0, {self.info.gpu} has {major}.{minor}"
-        return None
+    @property
+    def architecture(self) -> Architecture:
+        kind, gpu = self.info.kind, self.info.gpu
+        if kind == "rocm":
+            name = str(getattr(torch.cuda.get_device_properties(0), "gcnArchName", ""))
+            return Architecture(kind=kind, gpu=gpu, gfx=name.partition(":")[0] or None)
+        return Architecture(kind=kind, gpu=gpu, capability=torch.cuda.get_device_capability())
 
     def window(self) -> Window:
         return Window(self._nvml, self.clock)

@@ -1,5 +1,6 @@
 """A device that times Gemms: what all of them share, and the small interface that the rounds need."""
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,10 +24,14 @@ from tasks.pool import (
 )
 from tasks.records import DeviceInfo, GemmFacts
 from tasks.settings import Timing
+from tasks.support import Architecture, unsupported
 from tasks.telemetry import Window
 
 GIB = 2**30
 NO_CARE = Care()
+
+REFUSALS = re.compile(r"NOT_SUPPORTED|not implemented|BLAS_STATUS_INVALID_VALUE")
+FAULTS = re.compile(r"\b(CUDA|HIP|cuBLAS|hipBLAS\w*|cuDNN) (\w+ )?error\b|INTERNAL ASSERT")
 
 
 class GemmFailure(Exception):
@@ -98,9 +103,14 @@ class Device(ABC):
     def soak(self, visit: Visit, timing: Timing, since: float) -> None:
         """Work until clocks and power settle; the load began at ``since`` by this device's clock."""
 
-    def unsupported(self, dtype: str) -> str | None:
-        """Why the device cannot multiply this dtype, or None."""
-        return None
+    @property
+    def architecture(self) -> Architecture:
+        """What is known of the device's abilities before it tries."""
+        return Architecture(kind=self.info.kind, gpu=self.info.gpu)
+
+    def unsupported(self, gemm: Gemm) -> str | None:
+        """Why the device cannot multiply this Gemm, or None where only a try can tell."""
+        return unsupported(gemm, self.architecture)
 
     def too_large(self, needed: int) -> str | None:
         """Why so many bytes do not fit, or None where they do."""
@@ -187,11 +197,11 @@ class Device(ABC):
                 self.synchronize()
 
     def _refused(self, gemm: Gemm, care: Care, failures: list[GemmFacts]) -> bool:
-        reason = self.unsupported(gemm.dtype)
+        reason = self.unsupported(gemm)
         status = "unsupported"
         if reason is None:
             inputs, outputs = ring_elements([gemm], self.cache_bytes)
-            needed = (inputs + outputs) * gemm.element_bytes
+            needed = inputs * gemm.element_bytes + outputs * gemm.output_element_bytes
             status, reason = "skipped", care.too_large(gemm) or self.too_large(needed)
         if reason is not None:
             failures.append(GemmFacts(gemm_id=gemm.gemm_id, status=status, message=reason))
@@ -208,10 +218,11 @@ class Device(ABC):
             bmm.call(gemm, operands)
         except torch.OutOfMemoryError as error:
             return _failing("oom", error)
-        except RuntimeError as error:
-            if "NOT_SUPPORTED" in str(error) or "not implemented" in str(error):
-                return _failing("unsupported", error)
-            raise
+        except (RuntimeError, ValueError) as error:
+            if not refused(error):
+                raise
+            self.synchronize()  # raises where the device itself is lost, by this call or by one before it
+            return _failing("unsupported", error)
         wrong = bmm.check(gemm, operands)
         seconds = self._timed_call(gemm, ring.take(gemm))
 
@@ -243,8 +254,17 @@ class Device(ABC):
         return sum(pool.bytes for pool in self._pools.values())
 
 
+def refused(error: RuntimeError | ValueError) -> bool:
+    """Whether an operator or its library would not take a Gemm, before anything was launched.
+
+    Operators say in their own words what they want. What the device or its driver says is a fault, except a library's
+    «not supported» and its «invalid value», which is how cuBLAS calls shapes and layouts that it does not take.
+    """
+    return bool(REFUSALS.search(str(error))) or not FAULTS.search(str(error))
+
+
 def _failing(status: str, error: Exception) -> Callable[[], float]:
-    message = str(error)
+    message = str(error).partition("\n")[0] if status == "unsupported" else str(error)
 
     def outcome() -> float:
         raise GemmFailure(status, message)

@@ -2,11 +2,32 @@
 
 from dataclasses import dataclass
 
-ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "tf32": 4}
-"""Bytes of one stored element per dtype. ``tf32`` is float32 storage multiplied in TensorFloat-32."""
+ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "tf32": 4, "fp8": 1, "fp8_rowwise": 1, "int8": 1}
+"""Bytes of one stored element of A and B per dtype.
 
-KINDS = ("mm", "bmm")
+``tf32`` is float32 storage multiplied in TensorFloat-32. ``fp8`` is e4m3 with one scale per operand, ``fp8_rowwise``
+with one per row of A and per column of B; both write bf16. ``int8`` writes int32.
+"""
+
+OUTPUT_BYTES = {"fp8": 2, "fp8_rowwise": 2, "int8": 4}
+"""Bytes of one element of C where they are not those of A and B."""
+
+KIND = {"fp8": "scaled_mm", "fp8_rowwise": "scaled_mm", "int8": "int_mm"}
+"""The operator that multiplies two matrices of a dtype, where it is not ``mm``."""
+
+KINDS = ("mm", "bmm", "scaled_mm", "int_mm")
 LAYOUTS = ("nn", "nt", "tn")
+
+
+def kind_of(dtype: str, batched: bool = False) -> str:
+    """Return the kind of a Gemm in ``dtype``: its operator for two matrices, or ``bmm`` for a batch of them.
+
+    A batch in fp8 or int8 has its name too, but torch has no operator for it: a device says that it is unsupported.
+
+    >>> kind_of("bf16"), kind_of("fp8_rowwise"), kind_of("int8"), kind_of("int8", batched=True)
+    ('mm', 'scaled_mm', 'int_mm', 'bmm')
+    """
+    return "bmm" if batched else KIND.get(dtype, "mm")
 
 
 def largest_power_of_two(value: int) -> int:
@@ -22,8 +43,10 @@ def largest_power_of_two(value: int) -> int:
 class Gemm:
     """``C[b, m, n] = A[b, m, k] @ B[b, k, n]``; ``k`` is always the reduction dimension (BLAS).
 
-    kind: ``mm`` (b == 1, torch.mm) or ``bmm`` (torch.bmm): they take different library paths even at b == 1.
-    layout: ``nn``, B stored as (k, n) row-major; ``nt``, B stored as (n, k) row-major, as ``nn.Linear`` keeps it.
+    kind: ``mm`` (torch.mm), ``scaled_mm`` (torch._scaled_mm, fp8) or ``int_mm`` (torch._int_mm, int8), each with
+    b == 1; or ``bmm`` (torch.bmm): they take different library paths even at b == 1. ``kind_of`` knows which.
+    layout: ``nn``, A stored as (m, k) and B as (k, n), both row-major; ``nt``, B stored as (n, k), as ``nn.Linear``
+    keeps its weight; ``tn``, A stored as (k, m), as a weight's gradient dY^T X finds it.
     """
 
     kind: str
@@ -37,8 +60,10 @@ class Gemm:
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.layout not in LAYOUTS or self.dtype not in ELEMENT_BYTES:
             raise ValueError(f"unknown kind, layout or dtype in {self!r}")
-        if min(self.b, self.m, self.n, self.k) < 1 or (self.kind == "mm" and self.b != 1):
-            raise ValueError(f"b, m, n, k must be >= 1, and b == 1 for kind mm, in {self!r}")
+        if self.kind != (right := kind_of(self.dtype, batched=self.kind == "bmm")):
+            raise ValueError(f"{self.dtype} is of kind {right} or bmm, in {self!r}")
+        if min(self.b, self.m, self.n, self.k) < 1 or (self.kind != "bmm" and self.b != 1):
+            raise ValueError(f"b, m, n, k must be >= 1, and b == 1 except for kind bmm, in {self!r}")
 
     @property
     def gemm_id(self) -> str:
@@ -47,8 +72,13 @@ class Gemm:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one stored element."""
+        """Bytes of one stored element of A and B."""
         return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def output_element_bytes(self) -> int:
+        """Bytes of one stored element of C."""
+        return OUTPUT_BYTES.get(self.dtype, self.element_bytes)
 
     @property
     def flops(self) -> int:
@@ -57,13 +87,13 @@ class Gemm:
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of A and B."""
+        """Bytes of A and B; fp8's scales are too few to count."""
         return self.b * self.k * (self.m + self.n) * self.element_bytes
 
     @property
     def output_bytes(self) -> int:
         """Bytes of C."""
-        return self.b * self.m * self.n * self.element_bytes
+        return self.b * self.m * self.n * self.output_element_bytes
 
     @property
     def bytes(self) -> int:

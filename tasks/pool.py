@@ -13,9 +13,27 @@ import torch
 
 from tasks.gemm import Gemm
 
-TORCH_DTYPE = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "tf32": torch.float32}
+TORCH_DTYPE = {
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "int8": torch.int8,
+}
+OUTPUT_DTYPE = {"fp8": torch.bfloat16, "fp8_rowwise": torch.bfloat16, "int8": torch.int32}
+"""Type of C where it is not that of A and B."""
+
 ALIGN = 512
-"""Elements between the starts of two views: at least as aligned as an allocation of its own."""
+"""Elements, of a byte or more, between the starts of two views: at least as aligned as an allocation of its own."""
+
+DRAWN = 2**24
+"""float32 numbers drawn at a time for a pool whose own type cannot be drawn."""
+
+INTEGERS = (-32, 32)
+"""Range of an int8 pool, the end excluded: no sum of two million products leaves int32."""
+
+LEAST_SCALE = 1.25
+"""fp8's scales lie between this and one more: a product without them, or with another row's, is a wrong result."""
 
 L2_REUSE = 3
 """Bytes touched between two uses of the same byte, in units of the last-level cache."""
@@ -28,11 +46,15 @@ def padded(elements: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """A (b, m, k), B (b, k, n) and C (b, m, n) of one call, without the batch dimension for kind ``mm``."""
+    """A (b, m, k), B (b, k, n) and C (b, m, n) of one call, without the batch dimension except for kind ``bmm``.
+
+    scales: of fp8's A and B: two numbers, or (m, 1) and (1, n) row-wise.
+    """
 
     a: torch.Tensor
     b: torch.Tensor
     c: torch.Tensor
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None
 
 
 def input_elements(gemm: Gemm) -> int:
@@ -55,31 +77,68 @@ def sweep_windows(gemm: Gemm, calls: int, cache_bytes: int, limit_bytes: int) ->
     return min(calls, math.ceil(L2_REUSE * cache_bytes / gemm.input_bytes))
 
 
+def fp8_type(device: torch.device) -> torch.dtype:
+    """The e4m3 of a device: AMD's MI300 series (gfx94x) has one of its own, all others have the OCP's."""
+    if torch.version.hip and device.type == "cuda":
+        architecture = str(getattr(torch.cuda.get_device_properties(device), "gcnArchName", ""))
+        if architecture.startswith("gfx94"):
+            return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
+
+
 class OperandPool:
-    """Random inputs, normal(0, 1), and space for outputs, in one dtype on one device."""
+    """Random inputs, normal(0, 1) or small integers, and space for outputs, of one dtype on one device."""
 
     def __init__(self, device: torch.device, dtype: str, *, inputs: int, outputs: int, seed: int) -> None:
-        generator = torch.Generator(device=device).manual_seed(seed)
-        kind = TORCH_DTYPE[dtype]
+        self._generator = torch.Generator(device=device).manual_seed(seed)
         self.dtype = dtype
-        self.inputs = torch.randn(inputs, device=device, dtype=kind, generator=generator)
-        self.outputs = torch.empty(outputs, device=device, dtype=kind)
+        kind = TORCH_DTYPE.get(dtype) or fp8_type(device)
+        self.inputs = self._drawn(inputs, kind)
+        self.outputs = torch.empty(outputs, device=device, dtype=OUTPUT_DTYPE.get(dtype, kind))
+        self._scales = torch.empty(0, device=device)
 
     @property
     def bytes(self) -> int:
         """Bytes that the pool holds on its device."""
-        return (self.inputs.numel() + self.outputs.numel()) * self.inputs.element_size()
+        return sum(each.numel() * each.element_size() for each in (self.inputs, self.outputs, self._scales))
 
     def operands(self, gemm: Gemm, input_at: int, output_at: int) -> Operands:
         """Views of one call whose A and B start at element ``input_at`` and C at ``output_at``."""
+        a = _view(self.inputs, input_at, (gemm.b, gemm.m, gemm.k), transposed=gemm.layout == "tn")
         b_at = input_at + padded(gemm.b * gemm.m * gemm.k)
-        a = self.inputs[input_at : input_at + gemm.b * gemm.m * gemm.k].view(gemm.b, gemm.m, gemm.k)
-        flat = self.inputs[b_at : b_at + gemm.b * gemm.k * gemm.n]
-        stored = (gemm.b, gemm.k, gemm.n) if gemm.layout == "nn" else (gemm.b, gemm.n, gemm.k)
-        b = flat.view(stored)
-        b = b if gemm.layout == "nn" else b.transpose(1, 2)
-        c = self.outputs[output_at : output_at + gemm.b * gemm.m * gemm.n].view(gemm.b, gemm.m, gemm.n)
-        return Operands(a, b, c) if gemm.kind == "bmm" else Operands(a[0], b[0], c[0])
+        b = _view(self.inputs, b_at, (gemm.b, gemm.k, gemm.n), transposed=gemm.layout == "nt")
+        c = _view(self.outputs, output_at, (gemm.b, gemm.m, gemm.n), transposed=False)
+        return Operands(a, b, c) if gemm.kind == "bmm" else Operands(a[0], b[0], c[0], self._scales_of(gemm))
+
+    def _drawn(self, count: int, kind: torch.dtype) -> torch.Tensor:
+        device = self._generator.device
+        if kind == torch.int8:
+            return torch.empty(count, device=device, dtype=kind).random_(*INTEGERS, generator=self._generator)
+        if kind.itemsize > 1:
+            return torch.randn(count, device=device, dtype=kind, generator=self._generator)
+        drawn = torch.empty(count, device=device, dtype=kind)
+        for part in drawn.split(DRAWN):
+            part.copy_(torch.randn(part.numel(), device=device, generator=self._generator))
+        return drawn
+
+    def _scales_of(self, gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The scales of a Gemm; views already handed out keep theirs where more have to be drawn."""
+        if gemm.kind != "scaled_mm":
+            return None
+        rowwise = gemm.dtype == "fp8_rowwise"
+        m, n = (gemm.m, gemm.n) if rowwise else (1, 1)
+        if self._scales.numel() < padded(m) + n:
+            drawn = torch.rand(padded(m) + padded(n), device=self._scales.device, generator=self._generator)
+            self._scales = drawn + LEAST_SCALE
+        a, b = self._scales[:m], self._scales[padded(m) : padded(m) + n]
+        return (a.view(m, 1), b.view(1, n)) if rowwise else (a[0], b[0])
+
+
+def _view(flat: torch.Tensor, at: int, shape: tuple[int, int, int], *, transposed: bool) -> torch.Tensor:
+    """Matrices of ``shape`` (b, rows, columns) from ``at`` on, stored by rows or, transposed, by columns."""
+    b, rows, columns = shape
+    part = flat[at : at + b * rows * columns]
+    return part.view(b, columns, rows).transpose(1, 2) if transposed else part.view(shape)
 
 
 class Ring:
@@ -119,10 +178,10 @@ def ring_elements(gemms: Sequence[Gemm], cache_bytes: int) -> tuple[int, int]:
     smallest, enough = min(gemm.bytes for gemm in gemms), L2_REUSE * cache_bytes
     if smallest >= enough:
         return inputs, outputs
-    windows, cache = math.ceil(enough / smallest) + 1, enough / gemms[0].element_bytes
+    windows = math.ceil(enough / smallest) + 1
     # the padding of a view is never touched: small Gemms need a longer ring for as many bytes
-    read = cache * max(input_elements(gemm) * gemm.element_bytes / gemm.input_bytes for gemm in gemms)
-    written = cache * max(output_elements(gemm) * gemm.element_bytes / gemm.output_bytes for gemm in gemms)
+    read = enough * max(input_elements(gemm) / gemm.input_bytes for gemm in gemms)
+    written = enough * max(output_elements(gemm) / gemm.output_bytes for gemm in gemms)
     return (
         min(windows * inputs, padded(math.ceil(read)) + 2 * inputs),
         min(windows * outputs, padded(math.ceil(written)) + 2 * outputs),

@@ -12,6 +12,7 @@ from tasks.gemm import Gemm
 from tasks.pool import Operands, Ring
 from tasks.records import Telemetry
 from tasks.settings import Timing
+from tasks.support import Architecture
 from tasks.telemetry import Window
 from tests.fakes import device_info
 
@@ -66,6 +67,11 @@ class ScriptedDevice(Device):
         self.soaks: list[Gemm] = []
         self.log: list[tuple[str, Gemm]] = []
         self._telemetry = list(telemetry)
+
+    @property
+    def architecture(self) -> Architecture:
+        """What it multiplies with, which is no GPU."""
+        return Architecture(kind="cpu", gpu="CPU")
 
     def free_bytes(self) -> int:
         """What the test says."""

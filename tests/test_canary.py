@@ -10,19 +10,44 @@ from orchestrator.roles import ROLES
 from orchestrator.shard import fact_rows
 from orchestrator.store import RunStore, shard_table
 from tasks.cpu import CpuDevice
+from tasks.gemm import ELEMENT_BYTES
 from tasks.measure import measure_bundle
 from tasks.settings import Timing
+from tasks.support import Architecture, unsupported
 from tests.builders import as_bundle, measurement, per_flop, up_family
 
 
 @pytest.mark.parametrize("kind", ["cuda", "rocm", "cpu"])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "tf32", "fp8", "fp8_rowwise", "int8"])
 def test_a_canary_is_one_candidate_of_three_unlike_gemms(kind: str, dtype: str) -> None:
     bundle = canary_bundle(dtype, kind)
     assert is_canary(bundle.bundle_id)
     assert [len(family.candidates) for family in bundle.families] == [1]
     compute, middle, memory = bundle.gemms
-    assert compute.flops / compute.bytes > middle.flops / middle.bytes > 10 * memory.flops / memory.bytes
+    large, medium, small = (gemm.flops / gemm.bytes for gemm in (compute, middle, memory))
+    assert min(large, medium) > 10 * small
+    assert large > medium or dtype == "int8"  # whose C of four bytes an element weighs more
+
+
+@pytest.mark.parametrize("dtype", ELEMENT_BYTES)
+def test_a_gpu_can_multiply_the_canary_of_a_dtype_that_it_has(dtype: str) -> None:
+    for on in (
+        Architecture(kind="cuda", gpu="H200", capability=(9, 0)),
+        Architecture(kind="rocm", gpu="MI300X", gfx="gfx942"),
+        Architecture(kind="cpu", gpu="CPU"),
+    ):
+        if dtype != "tf32" or on.kind != "cpu":
+            assert [unsupported(gemm, on) for gemm in canary_bundle(dtype, on.kind).gemms] == [None] * 3
+
+
+def test_a_canary_keeps_its_shapes() -> None:
+    assert [gemm.gemm_id for gemm in canary_bundle("bf16").gemms] == [
+        "mm-1x8192x8192x2048-bf16-nt",
+        "mm-1x2048x2048x4096-bf16-nt",
+        "mm-1x16x8192x8192-bf16-nt",
+    ]
+    assert canary_bundle("int8").gemms[2].gemm_id == "int_mm-1x32x8192x8192-int8-nt"
+    assert canary_bundle("fp8").gemms[2].gemm_id == "scaled_mm-1x16x8192x8192-fp8-nt"
 
 
 def test_no_role_of_a_sweep_makes_a_canary() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from orchestrator.catalogue import GpuSpec, family_or_key, load, match, names
 from orchestrator.errors import InvalidValueError
+from tasks.gemm import ELEMENT_BYTES
 
 GIB = 2**30
 FACTS = {  # sm_count, fp16 TFLOP/s, GB, GB/s, L2 MB, boost MHz, W
@@ -63,14 +64,44 @@ def test_the_catalogue_holds_the_published_facts() -> None:
 def test_an_entry_is_complete_and_has_its_sources(spec: GpuSpec) -> None:
     assert spec.sources
     assert spec.vendor in ("nvidia", "amd")
-    assert set(spec.peak_tflops) == {"fp16", "bf16", "tf32", "fp32", "fp8"}
+    assert set(spec.peak_tflops) == {"fp16", "bf16", "tf32", "fp32", "fp8", "int8"}
     assert all(re.compile(pattern) for pattern in spec.names)
     peak = spec.peak_tflops["bf16"]
     assert spec.best_bf16_tflops is None or (peak is not None and spec.best_bf16_tflops < peak)
 
 
+INT8 = {  # dense TOP/s; what no data sheet at hand tells is not there
+    "a100-sxm-40": 624,
+    "a100-sxm-80": 624,
+    "a100-pcie-40": 624,
+    "a100-pcie-80": 624,
+    "h100-sxm": 1979,
+    "h100-pcie": 1513,
+    "h200": 1979,
+    "l40s": 733,
+    "l4": 242,
+    "mi300x": 2615,
+}
+
+
 def test_a_v100_has_no_bf16() -> None:
     assert all(spec.peak_tflops["bf16"] is None for spec in family_or_key("v100"))
+
+
+def test_int8_is_known_where_a_data_sheet_tells() -> None:
+    assert {key: spec.peak("int8") for key, spec in load().items() if spec.peak("int8") is not None} == INT8
+
+
+def test_both_kinds_of_scales_have_the_peak_of_fp8() -> None:
+    (h200,) = family_or_key("h200")
+    assert (h200.peak("fp8"), h200.peak("fp8_rowwise"), h200.peak("fp16")) == (1979, 1979, 989)
+    assert [spec.peak("fp8_rowwise") for spec in family_or_key("a100")] == [None] * 4
+    assert h200.peak("fp4") is None
+
+
+def test_every_dtype_of_a_sweep_has_an_answer() -> None:
+    for spec in load().values():
+        assert all((peak := spec.peak(dtype)) is None or peak > 0 for dtype in ELEMENT_BYTES)
 
 
 @pytest.mark.parametrize(("name", "memory", "key"), DEVICES)

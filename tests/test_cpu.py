@@ -1,13 +1,16 @@
 """The CPU as a device: it really multiplies, and its figures are of the right kind."""
 
 import os
+from collections import Counter
 
 import pytest
 import torch
 
 from tasks import bmm
 from tasks.cpu import CpuDevice, CpuVisit
-from tasks.gemm import Gemm
+from tasks.family import Bundle, Candidate, Family, Part
+from tasks.gemm import LAYOUTS, Gemm, kind_of
+from tasks.measure import measure_bundle
 from tasks.pool import OperandPool, Operands, Ring, ring_elements
 from tasks.records import DeviceInfo
 from tasks.settings import Timing
@@ -54,6 +57,64 @@ def test_it_has_no_tensor_float(device: CpuDevice) -> None:
     tf32 = Gemm(kind="mm", b=1, m=8, n=16, k=32, dtype="tf32")
     visits, (failure,) = device.prepare([tf32], Timing())
     assert (visits, failure.status, failure.message) == ({}, "unsupported", "a CPU has no TensorFloat-32")
+
+
+def gemm(dtype: str, n: int, layout: str = "nt") -> Gemm:
+    return Gemm(kind=kind_of(dtype), b=1, m=24, n=n, k=48, dtype=dtype, layout=layout)
+
+
+DTYPES = ["fp16", "bf16", "fp32", "fp8", "fp8_rowwise", "int8"]
+
+
+def bundle(*gemms: Gemm) -> Bundle:
+    candidates = tuple(Candidate(d_ff=g.n, parts=(Part(name="up", gemm=g),)) for g in gemms)
+    family = Family(role="mlp_up", h=48, tp=1, batch=1, seq=24, dtype=gemms[0].dtype, candidates=candidates)
+    return Bundle(families=(family,))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_dtype_and_layout_is_measured(device: CpuDevice, dtype: str, layout: str) -> None:
+    of = bundle(gemm(dtype, 64, layout), gemm(dtype, 80, layout))
+    timing = Timing(min_rounds=3, max_rounds=3, soak_min_s=0, soak_max_s=0, visit_us=50.0, race_pct=1e6)
+    result = measure_bundle(device, of, timing)
+    assert {facts.gemm_id: (facts.status, facts.launch) for facts in result.facts} == {
+        g.gemm_id: ("ok", "cpu") for g in of.gemms
+    }
+    assert Counter(sample.gemm_id for sample in result.samples) == {g.gemm_id: 3 for g in of.gemms}
+    assert all(sample.seconds > 0 for sample in result.samples)
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_rowwise", "int8"])
+def test_a_batch_in_these_dtypes_is_unsupported(device: CpuDevice, dtype: str) -> None:
+    batch = Gemm(kind="bmm", b=2, m=24, n=64, k=48, dtype=dtype, layout="nt")
+    visits, (failure,) = device.prepare([batch], Timing())
+    assert (visits, failure.status) == ({}, "unsupported")
+    assert failure.message.startswith(f"torch has no batched product in {dtype}: ")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_wrong_result_is_found_in_every_dtype(monkeypatch: pytest.MonkeyPatch, device: CpuDevice, dtype: str) -> None:
+    right = bmm.call
+
+    def spoiled(of: Gemm, operands: Operands) -> None:
+        right(of, operands)
+        if of.n == 80:
+            operands.c[-1, -1] += 1 if dtype == "int8" else 100
+
+    monkeypatch.setattr(bmm, "call", spoiled)
+    visits, (failure,) = device.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing())
+    assert list(visits) == [gemm(dtype, 64)]
+    assert (failure.gemm_id, failure.status) == (gemm(dtype, 80).gemm_id, "wrong_result")
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_rowwise"])
+def test_no_scale_is_made_in_a_visit(monkeypatch: pytest.MonkeyPatch, device: CpuDevice, dtype: str) -> None:
+    visits, _ = device.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing(visit_us=50.0))
+    drawn: list[int] = []
+    monkeypatch.setattr(torch, "rand", drawn.append)
+    assert all(visit.enqueue().seconds() > 0 for visit in visits.values())
+    assert drawn == []
 
 
 def test_a_visit_makes_its_lead_calls_and_then_its_timed_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ import torch
 from tasks import bmm, cuda
 from tasks.cuda import CudaDevice, settled
 from tasks.family import Bundle, Family
-from tasks.gemm import Gemm
+from tasks.gemm import Gemm, kind_of
 from tasks.measure import measure_bundle
 from tasks.pool import OperandPool, Operands
 from tasks.settings import Timing
+from tasks.support import Architecture
 from tests.builders import up_family
 
 
@@ -160,10 +161,65 @@ def test_a_second_try_without_the_pools_of_before_may_fit(device: CudaDevice, mo
     assert {facts.status for facts in result.facts} == {"ok"}
 
 
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_rowwise", "int8"])
+@pytest.mark.parametrize(("l2", "launch"), [("rotate", "graph"), ("flush", "stream")])
+def test_one_byte_elements_are_measured_and_no_scale_is_made_while_they_are(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, dtype: str, l2: str, launch: str
+) -> None:
+    gemms = [part.gemm for c in in_dtype(up_family([128, 192]), dtype).candidates for part in c.parts]
+    visits, failures = device.prepare(gemms, Timing(l2=l2, visit_us=100.0))
+    assert failures == []
+    drawn: list[int] = []
+    monkeypatch.setattr(torch, "rand", drawn.append)
+    for gemm, visit in visits.items():
+        assert visit.enqueue().seconds() == pytest.approx(CALL_S)
+        assert visit.launch == launch
+        pool = device._pools["sweep" if launch == "graph" else "ring"]
+        assert pool.outputs.dtype == (torch.int32 if dtype == "int8" else torch.bfloat16)
+        assert gemm.output_element_bytes == pool.outputs.element_size()
+    assert drawn == []
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "message"),
+    [
+        ((7, 0), "bf16", "bf16 needs compute capability 8.0, Fake has 7.0"),
+        ((8, 0), "fp8", "fp8 needs compute capability 8.9, Fake has 8.0"),
+        ((8, 0), "fp8_rowwise", "fp8_rowwise needs compute capability 8.9, Fake has 8.0"),
+        ((8, 0), "bf16", None),
+        ((7, 0), "int8", None),
+    ],
+)
+def test_what_a_gpu_cannot_multiply_is_known_by_its_capability(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], dtype: str, message: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    (gemm,) = (part.gemm for part in in_dtype(up_family([128]), dtype).candidates[0].parts)
+    visits, failures = device.prepare([gemm], Timing())
+    assert [(failure.status, failure.message) for failure in failures] == (
+        [] if message is None else [("unsupported", message)]
+    )
+    assert bool(visits) == (message is None)
+
+
+def test_an_amd_gpu_is_known_by_its_architecture(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = SimpleNamespace(**{**vars(FACTS), "gcnArchName": "gfx90a:sramecc+:xnack-"})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
+    device.info = replace(device.info, kind="rocm")
+    assert device.architecture == Architecture(kind="rocm", gpu="Fake", gfx="gfx90a")
+    (gemm,) = (part.gemm for part in in_dtype(up_family([128]), "fp8").candidates[0].parts)
+    assert device.unsupported(gemm) == "fp8 needs an MI300 or later (gfx942, gfx950), Fake is gfx90a"
+
+
 def fp32(family: Family) -> Family:
     """The Family in a dtype in which a CPU is fast and exact."""
+    return in_dtype(family, "fp32")
+
+
+def in_dtype(family: Family, dtype: str) -> Family:
+    """The same shapes in another dtype."""
     candidates = tuple(
-        replace(c, parts=tuple(replace(p, gemm=replace(p.gemm, dtype="fp32")) for p in c.parts))
+        replace(c, parts=tuple(replace(p, gemm=replace(p.gemm, kind=kind_of(dtype), dtype=dtype)) for p in c.parts))
         for c in family.candidates
     )
-    return replace(family, dtype="fp32", candidates=candidates)
+    return replace(family, dtype=dtype, candidates=candidates)

@@ -1,5 +1,6 @@
 """What all devices share: calls of a visit, what does not fit, what computes wrongly, and the pools."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ from tasks import bmm
 from tasks.calls import MAX_CALLS, lead_calls, shared_calls, visit_calls
 from tasks.cpu import CpuDevice
 from tasks.device import open_device, sweep_elements, sweep_plans
-from tasks.gemm import Gemm
+from tasks.gemm import KIND, LAYOUTS, Gemm, kind_of
 from tasks.pool import Operands, input_elements, output_elements
 from tasks.records import STATUSES, GemmFacts
 from tasks.settings import Timing
@@ -147,9 +148,14 @@ def test_a_wrong_result_fails_its_gemm_alone(monkeypatch: pytest.MonkeyPatch, wr
         (torch.OutOfMemoryError("out of memory"), "oom"),
         (RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED when calling"), "unsupported"),
         (RuntimeError('"addmm_impl_cpu_" not implemented for'), "unsupported"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasLtMatmul(`"), "unsupported"),
+        (RuntimeError("self.size(0) needs to be greater than 16, but got 8"), "unsupported"),
+        (RuntimeError("Rowwise scaling is not currently supported on your device"), "unsupported"),
+        (ValueError("Only bf16 high precision output types are supported for row-wise scaling."), "unsupported"),
+        (NotImplementedError("Could not run 'aten::_scaled_mm' with arguments from the 'CPU' backend."), "unsupported"),
     ],
 )
-def test_an_error_of_one_gemm_fails_it_alone(monkeypatch: pytest.MonkeyPatch, error: RuntimeError, status: str) -> None:
+def test_an_error_of_one_gemm_fails_it_alone(monkeypatch: pytest.MonkeyPatch, error: Exception, status: str) -> None:
     def fail(gemm: Gemm, operands: Operands) -> None:
         raise error
 
@@ -159,23 +165,77 @@ def test_an_error_of_one_gemm_fails_it_alone(monkeypatch: pytest.MonkeyPatch, er
     assert (failure.status, failure.message) == (status, str(error))
 
 
-def test_any_other_error_is_the_devices_and_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_what_an_operator_says_the_first_line_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(gemm: Gemm, operands: Operands) -> None:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        raise RuntimeError("Invalid scaling configuration.\n- For TensorWise scaling, a and b should be float8")
 
     broken_at(monkeypatch, 24, fail)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
+    assert prepared(ScriptedDevice(), SMALL)[1][0].message == "Invalid scaling configuration."
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: device-side assert triggered",
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasLtMatmul(`",
+        "CUDA driver error: unknown error",
+        "HIP error: an illegal memory access was encountered",
+        'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "CUDACachingAllocator.cpp"',
+    ],
+)
+def test_any_other_error_is_the_devices_and_is_raised(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    def fail(gemm: Gemm, operands: Operands) -> None:
+        raise RuntimeError(message)
+
+    broken_at(monkeypatch, 24, fail)
+    with pytest.raises(RuntimeError, match=re.escape(message)):
         prepared(ScriptedDevice(), SMALL)
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
-@pytest.mark.parametrize("kind", ["mm", "bmm"])
-@pytest.mark.parametrize("layout", ["nn", "nt"])
-def test_every_dtype_and_layout_computes_what_float64_does(dtype: str, kind: str, layout: str) -> None:
-    b = 1 if kind == "mm" else 3
-    gemm = Gemm(kind=kind, b=b, m=33, n=65, k=700, dtype=dtype, layout=layout)
+def test_a_device_that_was_lost_before_an_operator_refused_is_not_taken_for_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(gemm: Gemm, operands: Operands) -> None:
+        raise RuntimeError("self.size(0) needs to be greater than 16, but got 8")
+
+    def lost() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    broken_at(monkeypatch, 24, fail)
+    device = ScriptedDevice()
+    monkeypatch.setattr(device, "synchronize", lost)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        prepared(device, SMALL)
+
+
+def test_a_batch_in_a_dtype_without_one_is_unsupported_and_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Gemm(kind="bmm", b=3, m=32, n=32, k=32, dtype="fp8", layout="nt")
+    single = Gemm(kind="scaled_mm", b=1, m=32, n=32, k=32, dtype="fp8", layout="nt")
+    ready, (failure,) = prepared(ScriptedDevice(), [batch, single])
+    assert ready == {single}
+    message = "torch has no batched product in fp8: torch._scaled_mm takes two matrices"
+    assert (failure.gemm_id, failure.status, failure.message) == (batch.gemm_id, "unsupported", message)
+
+
+def test_memory_counts_the_bytes_of_c_as_they_are_written() -> None:
+    # A and B of 2^15·2^13 bytes each, half a GiB; C of 2^30 elements: 2 GiB in bf16, 4 GiB in int32
+    for dtype, needed in (("fp8", "2.50"), ("int8", "4.50")):
+        large = Gemm(kind=kind_of(dtype), b=1, m=2**15, n=2**15, k=2**13, dtype=dtype, layout="nt")
+        _, (failure,) = prepared(ScriptedDevice(free=GIB), [large])
+        assert (failure.status, failure.message) == ("skipped", f"needs {needed} GiB, 1.00 free")
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp8", "fp8_rowwise", "int8"])
+@pytest.mark.parametrize("b", [None, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_dtype_and_layout_computes_what_float64_does(dtype: str, b: int | None, layout: str) -> None:
+    gemm = Gemm(kind=kind_of(dtype, b is not None), b=b or 1, m=33, n=65, k=700, dtype=dtype, layout=layout)
     ready, failures = prepared(ScriptedDevice(), [gemm])
-    assert (ready, failures) == ({gemm}, [])
+    if b is not None and dtype in KIND:
+        assert (ready, [failure.status for failure in failures]) == (set(), ["unsupported"])
+    else:
+        assert (ready, failures) == ({gemm}, [])
 
 
 def test_the_check_sees_every_corner_of_the_last_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,6 +265,8 @@ def test_the_pool_is_kept_while_it_is_large_enough_and_grows_where_it_is_not() -
     assert device._pooled_bytes() == 480
     assert device._pool("ring", "fp16", 8, 8).bytes == 32  # another dtype: nothing of the old one stays
     assert device._pooled_bytes() == 32
+    assert device._pool("ring", "int8", 8, 8).bytes == 8 * 1 + 8 * 4
+    assert device._pool("ring", "fp16", 8, 8).bytes == 32
     assert device._pool("sweep", "fp16", 8, 8) is not device._pool("ring", "fp16", 8, 8)
     device.close()
     assert device._pooled_bytes() == 0

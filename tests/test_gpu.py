@@ -14,7 +14,7 @@ from tasks import bmm, cuda
 from tasks.cuda import SPARE_BYTES, CudaDevice, capture
 from tasks.device import Visit, open_device
 from tasks.family import Bundle, Candidate, Family, Part
-from tasks.gemm import Gemm
+from tasks.gemm import ELEMENT_BYTES, KIND, Gemm, kind_of
 from tasks.measure import measure_bundle
 from tasks.pool import L2_REUSE, Operands, padded
 from tasks.records import GemmFacts, Measurement
@@ -28,8 +28,8 @@ PEAK_FLOPS = 5e15
 """More than any GPU's dense fp16 rate: a faster call was not made."""
 
 
-def mm(m: int, n: int, k: int, dtype: str = "fp16") -> Gemm:
-    return Gemm(kind="mm", b=1, m=m, n=n, k=k, dtype=dtype, layout="nt")
+def mm(m: int, n: int, k: int, dtype: str = "fp16", layout: str = "nt") -> Gemm:
+    return Gemm(kind=kind_of(dtype), b=1, m=m, n=n, k=k, dtype=dtype, layout=layout)
 
 
 DECODE = mm(16, 1376, 4096)
@@ -69,11 +69,11 @@ def visit(device: CudaDevice, gemm: Gemm, timing: Timing = TIMING) -> Visit:
 def written(device: CudaDevice, pool: str, run: Visit) -> int:
     """Elements of the pool's outputs that one visit writes."""
     outputs = device._pools[pool].outputs
-    outputs.fill_(float("nan"))
+    bmm.poison(Operands(outputs, outputs, outputs))
     seconds = run.enqueue().seconds()
     assert run.gemm.flops / PEAK_FLOPS < seconds < 10
     device.synchronize()
-    return int((~torch.isnan(outputs)).sum())
+    return outputs.numel() - int(bmm.unwritten(outputs))
 
 
 def test_the_device_says_who_it_is(opened: CudaDevice) -> None:
@@ -136,16 +136,95 @@ def test_short_calls_are_replayed_from_one_graph_on_windows_of_their_own(device:
     assert written(device, "sweep", run) == (run.calls + 1) * DECODE.m * DECODE.n
 
 
-def test_a_graph_computes_what_float64_does(device: CudaDevice) -> None:
-    run = visit(device, DECODE)
-    pool = device._pools["sweep"]
-    pool.outputs.fill_(float("nan"))
+def last_of_a_graph(device: CudaDevice, run: Visit) -> Operands:
+    """Operands of the last call of a graph that has been replayed over outputs that were not written."""
+    gemm, pool = run.gemm, device._pools["sweep"]
+    assert run.launch == "graph"
+    bmm.poison(Operands(pool.inputs, pool.inputs, pool.outputs))
     run.enqueue().seconds()
     device.synchronize()
     last = run.calls  # the lead call is window 0
-    inputs = padded(DECODE.m * DECODE.k) + padded(DECODE.k * DECODE.n)
-    operands = pool.operands(DECODE, last * inputs, last * padded(DECODE.m * DECODE.n))
-    assert bmm.check(DECODE, operands)() is None
+    inputs = padded(gemm.m * gemm.k) + padded(gemm.k * gemm.n)
+    return pool.operands(gemm, last * inputs, last * padded(gemm.m * gemm.n))
+
+
+def test_a_graph_computes_what_float64_does(device: CudaDevice) -> None:
+    assert bmm.check(DECODE, last_of_a_graph(device, visit(device, DECODE)))() is None
+
+
+EACH = [
+    mm(64, 512, 1024, dtype, layout)
+    for dtype in ("fp16", "bf16", "fp32", "tf32", "int8")
+    for layout in ("nn", "nt", "tn")
+] + [mm(m, 512, 1024, dtype) for m in (16, 64) for dtype in ("fp8", "fp8_rowwise")]
+
+
+def multiplied(device: CudaDevice, gemm: Gemm) -> Visit:
+    """The visit to a Gemm; the test is skipped where the device, or the operator when it is tried, will not have it."""
+    visits, failures = device.prepare([gemm], TIMING)
+    if failures and failures[0].status == "unsupported":
+        # what every GPU since Hopper can do must not hide behind that
+        assert gemm.dtype in ("fp8", "fp8_rowwise", "bf16", "tf32") or gemm.layout != "nt"
+        assert torch.version.hip or torch.cuda.get_device_capability() < (9, 0) or gemm.layout != "nt"
+        pytest.skip(failures[0].message)
+    assert failures == []
+    return visits[gemm]
+
+
+@pytest.mark.parametrize("gemm", EACH, ids=lambda gemm: gemm.gemm_id)
+def test_every_dtype_and_layout_is_captured_and_computes_what_float64_does(device: CudaDevice, gemm: Gemm) -> None:
+    run = multiplied(device, gemm)
+    operands = last_of_a_graph(device, run)
+    assert bmm.check(gemm, operands)() is None
+    assert gemm.flops / PEAK_FLOPS < run.enqueue().seconds() < 10
+    # and the check can fail: here by one corner
+    operands.c[-1, -1] = 1 if gemm.dtype == "int8" and operands.c[-1, -1] != 1 else 1000
+    assert "relative error" in (bmm.check(gemm, operands)() or "")
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_rowwise", "int8"])
+def test_a_call_and_a_visit_leave_no_memory_behind(device: CudaDevice, dtype: str) -> None:
+    run = multiplied(device, mm(64, 512, 1024, dtype))
+    run.enqueue().seconds()
+    before = torch.cuda.memory_allocated()
+    for _ in range(3):
+        run.enqueue().seconds()
+    assert torch.cuda.memory_allocated() == before
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_rowwise"])
+def test_scales_are_used_on_the_device(device: CudaDevice, dtype: str) -> None:
+    gemm = mm(64, 512, 1024, dtype)
+    operands = last_of_a_graph(device, multiplied(device, gemm))
+    assert operands.scales is not None
+    for scale in operands.scales:
+        kept = scale.clone()
+        scale.fill_(1.0)
+        assert "relative error" in (bmm.check(gemm, operands)() or "")
+        scale.copy_(kept)
+    assert bmm.check(gemm, operands)() is None
+
+
+def test_what_an_operator_refuses_leaves_the_device_well(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules that are known beforehand are put aside, so that torch itself has to refuse."""
+    monkeypatch.setattr("tasks.device.unsupported", lambda gemm, on: None)
+    odd = mm(8, 512, 1024, "int8")
+    visits, (failure,) = device.prepare([odd, mm(64, 512, 1024, "int8")], TIMING)
+    assert (failure.gemm_id, failure.status) == (odd.gemm_id, "unsupported")
+    assert failure.message == "self.size(0) needs to be greater than 16, but got 8"
+    assert [gemm.m for gemm in visits] == [64]
+    for refused in (mm(64, 520, 1024, "fp8"), mm(64, 512, 1000, "fp8_rowwise")):
+        visits, (failure,) = device.prepare([refused], TIMING)
+        assert (visits, failure.status) == ({}, "unsupported")
+        assert "\n" not in failure.message
+    assert visit(device, DECODE).launch == "graph"
+
+
+def test_a_batch_in_fp8_is_unsupported(device: CudaDevice) -> None:
+    batch = Gemm(kind="bmm", b=3, m=64, n=64, k=64, dtype="fp8", layout="nt")
+    visits, (failure,) = device.prepare([batch], TIMING)
+    assert (visits, failure.status) == ({}, "unsupported")
+    assert failure.message == "torch has no batched product in fp8: torch._scaled_mm takes two matrices"
 
 
 def test_calls_that_cannot_be_captured_queue_behind_a_delay(
@@ -221,11 +300,13 @@ def test_a_bundle_is_measured_round_by_round(opened: CudaDevice, l2: str) -> Non
     opened.close()
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "tf32"])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "tf32", "fp8", "fp8_rowwise", "int8"])
 def test_every_dtype_is_measured(opened: CudaDevice, dtype: str) -> None:
-    if opened.unsupported(dtype):
-        pytest.skip(opened.unsupported(dtype) or "")
-    gemms = [mm(64, 512, 1000, dtype), Gemm(kind="bmm", b=3, m=256, n=256, k=700, dtype=dtype)]
+    gemms = [mm(64, 512, 1024, dtype), mm(8192, 4096, 4096, dtype)]
+    if dtype not in KIND:
+        gemms = [mm(64, 512, 1000, dtype), Gemm(kind="bmm", b=3, m=256, n=256, k=700, dtype=dtype)]
+    if reason := opened.unsupported(gemms[0]):
+        pytest.skip(reason)
     ok(measure_bundle(opened, bundle(*gemms), TIMING), *gemms)
     assert torch.get_float32_matmul_precision() == ("high" if dtype == "tf32" else "highest")
     opened.close()
@@ -271,13 +352,13 @@ def test_a_wrong_result_is_found_on_the_device(opened: CudaDevice, monkeypatch: 
 
 def test_an_old_gpu_refuses_what_it_cannot_multiply(opened: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 0))
+    reasons = {dtype: opened.unsupported(mm(32, 32, 32, dtype)) for dtype in ELEMENT_BYTES}
     if torch.version.hip:
-        assert opened.unsupported("bf16") is None
+        assert reasons["bf16"] is None
         return
-    assert opened.unsupported("bf16") == f"bf16 needs compute capability 8.0, {opened.info.gpu} has 7.0"
-    assert opened.unsupported("tf32") is not None
-    assert opened.unsupported("fp16") is None
-    assert opened.unsupported("fp32") is None
+    assert reasons["bf16"] == f"bf16 needs compute capability 8.0, {opened.info.gpu} has 7.0"
+    assert reasons["fp8"] == f"fp8 needs compute capability 8.9, {opened.info.gpu} has 7.0"
+    assert {dtype for dtype, reason in reasons.items() if reason is None} == {"fp16", "fp32", "int8"}
 
 
 def test_memory_of_the_pools_counts_as_free_and_is_given_back(opened: CudaDevice) -> None:

@@ -16,7 +16,7 @@ from orchestrator.plan import Estimate, bundle_estimate, call_seconds, plan, ref
 from orchestrator.schema import Cluster, Config, Space
 from orchestrator.space import expand_space
 from tasks.family import Bundle, Candidate, Family, Part
-from tasks.gemm import Gemm
+from tasks.gemm import Gemm, kind_of
 from tasks.settings import Timing
 
 ROOT = Path(cli.__file__).parents[1]
@@ -33,7 +33,7 @@ SPEC = GpuSpec(
     llc_mb=None,
     boost_mhz=None,
     power_w=None,
-    peak_tflops=MappingProxyType({"fp16": 1000.0, "bf16": None, "fp32": 100.0}),
+    peak_tflops=MappingProxyType({"fp16": 1000.0, "bf16": None, "fp32": 100.0, "fp8": 2000.0}),
     best_bf16_tflops=None,
     sources=(),
 )
@@ -41,7 +41,11 @@ SPEC = GpuSpec(
 
 
 def cube(size: int, dtype: str = "fp16") -> Gemm:
-    return Gemm(kind="mm", b=1, m=size, n=size, k=size, dtype=dtype)
+    return Gemm(kind=kind_of(dtype), b=1, m=size, n=size, k=size, dtype=dtype)
+
+
+def sides(m: int, n: int, k: int, layout: str = "nn") -> Gemm:
+    return Gemm(kind="mm", b=1, m=m, n=n, k=k, dtype="fp16", layout=layout)
 
 
 def bundle(*gemms: Gemm) -> Bundle:
@@ -59,6 +63,12 @@ def bundle(*gemms: Gemm) -> Bundle:
         (cube(10_000, "fp32"), 2 + 200_000 / 7),  # a tenth of the rate
         (cube(10_001), 2 + 2.5 * 2 * 10_001**3 / 7e8),  # rows of 20002 bytes: not multiples of 16
         (cube(1), 2 + 6 / 800_000),
+        (cube(10_000, "fp8"), 2 + 10_000 / 7),  # twice the rate
+        (cube(10_000, "fp8_rowwise"), 2 + 10_000 / 7),
+        (cube(1008, "fp8"), 2 + 4 * 1008**2 / 800_000),  # one byte of A and of B, two of C: 4·10^6 at 8·10^11
+        (sides(m=9999, n=10_000, k=10_000), 2 + 19_998 / 7),  # A's rows are its k
+        (sides(m=9999, n=10_000, k=10_000, layout="tn"), 2 + 2.5 * 19_998 / 7),  # here they are its m
+        (sides(m=10_000, n=10_000, k=9999, layout="tn"), 2 + 19_998 / 7),
     ],
 )
 def test_a_call_takes_what_its_flops_or_its_bytes_take(gemm: Gemm, microseconds: float) -> None:
@@ -161,6 +171,15 @@ def test_a_dtype_without_a_published_peak_is_not_guessed_at(capsys: pytest.Captu
     found = plan(of, expand_space(of))
     assert (found.estimate, found.unknown) == (None, ("fp32",))
     assert "not estimated: no published peak for fp32 on b200" in planned(capsys, "conf=b200", "space.dtype=fp32")
+
+
+def test_fp8_and_int8_are_estimated_where_their_peaks_are_published() -> None:
+    of = compose("h200", ["space.dtype=fp8,fp8_rowwise,int8", "space.roles=mlp_gate_up"])
+    found = plan(of, expand_space(of))
+    assert found.unknown == ()
+    assert found.estimate is not None
+    of = compose("b200", ["space.dtype=fp8_rowwise,int8", "space.roles=mlp_gate_up"])
+    assert plan(of, expand_space(of)).unknown == ("int8",)
 
 
 def test_a_cpu_is_not_estimated() -> None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from tasks.calls import MAX_CALLS
 from tasks.device import outrun_cache, sweep_elements, sweep_plan
-from tasks.gemm import Gemm
+from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm, kind_of
 from tasks.pool import (
     ALIGN,
     L2_REUSE,
     OperandPool,
     Operands,
     Ring,
+    fp8_type,
     input_elements,
     output_elements,
     padded,
@@ -32,11 +34,19 @@ SIZES = st.sampled_from([1, 7, 16, 64, 100, 300, 1000])
 
 @st.composite
 def gemms(draw: st.DrawFn, dtype: str = "fp16") -> Gemm:
-    kind = draw(st.sampled_from(["mm", "bmm"]))
-    b = 1 if kind == "mm" else draw(st.integers(1, 3))
-    layout = draw(st.sampled_from(["nn", "nt"]))
+    batched = draw(st.booleans())
+    b = draw(st.integers(1, 3)) if batched else 1
+    layout = draw(st.sampled_from(LAYOUTS))
     # the smallest Gemms of a sweep have some hundreds of weights
-    return Gemm(kind=kind, b=b, m=draw(SIZES), n=draw(SIZES), k=64 + draw(SIZES), dtype=dtype, layout=layout)
+    sizes = {"m": draw(SIZES), "n": draw(SIZES), "k": 64 + draw(SIZES)}
+    return Gemm(kind=kind_of(dtype, batched), b=b, dtype=dtype, layout=layout, **sizes)
+
+
+DTYPES = st.sampled_from(sorted(ELEMENT_BYTES))
+OF_ANY_DTYPE = DTYPES.flatmap(gemms)
+"""One Gemm of any dtype."""
+SOME = DTYPES.flatmap(lambda dtype: st.lists(gemms(dtype), min_size=1, max_size=4))
+"""Gemms of one dtype, as a Bundle has them."""
 
 
 def density(gemm: Gemm) -> float:
@@ -75,15 +85,19 @@ def test_elements_of_a_window_by_hand() -> None:
     assert (input_elements(gemm), output_elements(gemm)) == (3072, 1024)
 
 
-@given(gemms())
+@given(OF_ANY_DTYPE)
 def test_views_have_the_shapes_of_the_gemm(gemm: Gemm) -> None:
     operands = pool_for(gemm).operands(gemm, 0, 0)
-    batch = () if gemm.kind == "mm" else (gemm.b,)
+    batch = (gemm.b,) if gemm.kind == "bmm" else ()
     assert operands.a.shape == (*batch, gemm.m, gemm.k)
     assert operands.b.shape == (*batch, gemm.k, gemm.n)
     assert operands.c.shape == (*batch, gemm.m, gemm.n)
-    assert operands.a.is_contiguous()
+    assert (operands.a.mT if gemm.layout == "tn" else operands.a).is_contiguous()
+    assert (operands.b.mT if gemm.layout == "nt" else operands.b).is_contiguous()
     assert operands.c.is_contiguous()
+    assert operands.a.element_size() == operands.b.element_size() == gemm.element_bytes
+    assert operands.c.element_size() == gemm.output_element_bytes
+    assert (operands.scales is None) == (gemm.kind != "scaled_mm")
 
 
 def test_a_linear_layers_weight_is_stored_by_rows_of_n() -> None:
@@ -95,7 +109,15 @@ def test_a_linear_layers_weight_is_stored_by_rows_of_n() -> None:
     assert pool_for(plain).operands(plain, 0, 0).b.stride() == (6, 1)
 
 
-@given(gemms(), st.integers(2, 5))
+def test_a_weights_gradient_reads_what_the_layer_has_written() -> None:
+    # dW (out, in) = dY^T X: dY is (tokens, out) by rows and X (tokens, in) by rows
+    gemm = Gemm(kind="mm", b=1, m=4, n=6, k=8, dtype="fp32", layout="tn")
+    operands = pool_for(gemm).operands(gemm, 0, 0)
+    assert operands.a.stride() == (1, 4)  # A[m, k] beside A[m + 1, k]
+    assert operands.b.stride() == (6, 1)
+
+
+@given(OF_ANY_DTYPE, st.integers(2, 5))
 def test_views_of_a_window_are_apart_and_inside_it(gemm: Gemm, windows: int) -> None:
     of = pool_for(gemm, windows=windows)
     seen: list[tuple[int, int]] = []
@@ -105,15 +127,16 @@ def test_views_of_a_window_are_apart_and_inside_it(gemm: Gemm, windows: int) -> 
             assert extent(of.inputs)[0] <= extent(tensor)[0]
             assert extent(tensor)[1] <= extent(of.inputs)[1]
             assert (tensor.data_ptr() - of.inputs.data_ptr()) % (ALIGN * gemm.element_bytes) == 0
+            assert ALIGN * gemm.element_bytes >= 512  # as CUDA's allocator aligns
             seen.append(extent(tensor))
         assert overlap(extent(operands.c), extent(of.outputs))
         assert extent(operands.c)[1] <= extent(of.outputs)[1]
         seen.append(extent(operands.c))
 
 
-@given(st.lists(gemms(), min_size=1, max_size=4), st.data())
+@given(SOME, st.data())
 def test_outputs_never_alias_inputs(some: list[Gemm], data: st.DataObject) -> None:
-    ring = Ring(of := pool(*ring_elements(some, 10_000)), hot=data.draw(st.booleans()))
+    ring = Ring(of := pool(*ring_elements(some, 10_000), some[0].dtype), hot=data.draw(st.booleans()))
     for gemm in data.draw(st.lists(st.sampled_from(some), min_size=1, max_size=30)):
         operands = ring.take(gemm)
         assert not overlap(extent(operands.a), extent(operands.b))
@@ -130,10 +153,90 @@ def test_inputs_are_standard_normal_and_the_seeds() -> None:
     assert not torch.equal(made.inputs, pool(100_000, 8, "fp32", seed=4).inputs)
 
 
-@pytest.mark.parametrize(("dtype", "kind", "size"), [("fp16", torch.float16, 2), ("bf16", torch.bfloat16, 2)])
-def test_a_pool_knows_its_bytes(dtype: str, kind: torch.dtype, size: int) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "kind", "written", "size"),
+    [
+        ("fp16", torch.float16, torch.float16, 2048),
+        ("bf16", torch.bfloat16, torch.bfloat16, 2048),
+        ("fp8", torch.float8_e4m3fn, torch.bfloat16, 1000 + 2 * 24),
+        ("fp8_rowwise", torch.float8_e4m3fn, torch.bfloat16, 1000 + 2 * 24),
+        ("int8", torch.int8, torch.int32, 1000 + 4 * 24),
+    ],
+)
+def test_a_pool_knows_its_bytes(dtype: str, kind: torch.dtype, written: torch.dtype, size: int) -> None:
     made = pool(1000, 24, dtype)
-    assert (made.inputs.dtype, made.bytes) == (kind, 1024 * size)
+    assert (made.inputs.dtype, made.outputs.dtype, made.bytes) == (kind, written, size)
+
+
+@pytest.mark.parametrize("dtype", ["fp8", "fp8_rowwise"])
+def test_an_fp8_pool_is_standard_normal_also_where_it_is_drawn_in_parts(
+    monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setattr("tasks.pool.DRAWN", 30_000)
+    made = pool(100_000, 8, dtype, seed=3).inputs.float()
+    assert abs(float(made.mean())) < 0.02
+    assert abs(float(made.std()) - 1) < 0.02
+    assert all(abs(float(part.std()) - 1) < 0.03 for part in made.split(30_000))
+    assert not torch.equal(made[:30_000], made[30_000:60_000])
+    assert torch.equal(made, pool(100_000, 8, dtype, seed=3).inputs.float())
+    assert not torch.equal(made, pool(100_000, 8, dtype, seed=4).inputs.float())
+
+
+def test_an_int8_pool_has_every_small_integer_equally_often() -> None:
+    values, counts = pool(640_000, 8, "int8", seed=3).inputs.unique(return_counts=True)
+    assert values.tolist() == list(range(-32, 32))
+    assert counts.min() > 9_000  # 10,000 each, give or take a hundred
+    assert counts.max() < 11_000
+
+
+def scaled(m: int, n: int, dtype: str = "fp8_rowwise") -> Gemm:
+    return Gemm(kind="scaled_mm", b=1, m=m, n=n, k=64, dtype=dtype, layout="nt")
+
+
+def test_scales_are_positive_and_far_from_one() -> None:
+    gemm = scaled(300, 1000)
+    operands = pool_for(gemm).operands(gemm, 0, 0)
+    assert operands.scales is not None
+    for scale, shape in zip(operands.scales, ((300, 1), (1, 1000)), strict=True):
+        assert (scale.shape, scale.dtype, scale.is_contiguous()) == (shape, torch.float32, True)
+        assert 1.25 <= float(scale.min()) < float(scale.max()) < 2.25
+        assert len(scale.unique()) > 250
+        assert scale.data_ptr() % 16 == 0
+    plain = scaled(300, 1000, "fp8")
+    tensorwise = pool_for(plain).operands(plain, 0, 0).scales
+    assert tensorwise is not None
+    assert [scale.numel() for scale in tensorwise] == [1, 1]
+    assert tensorwise[0] != tensorwise[1]
+
+
+def test_scales_are_made_once_and_stay_what_they_were() -> None:
+    small, large = scaled(7, 16), scaled(1000, 1000)
+    of = pool_for(small, large, windows=3)
+    first, second = (of.operands(small, at, 0).scales for at in (0, 512))
+    assert first is not None
+    assert second is not None
+    assert [scale.data_ptr() for scale in first] == [scale.data_ptr() for scale in second]
+    kept = [scale.clone() for scale in first]
+    of.operands(large, 0, 0)  # needs more of them
+    assert all(map(torch.equal, first, kept))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind"),
+    [
+        ("gfx942:sramecc+:xnack-", torch.float8_e4m3fnuz),
+        ("gfx950:sramecc+:xnack-", torch.float8_e4m3fn),
+        ("gfx1201", torch.float8_e4m3fn),
+    ],
+)
+def test_the_mi300_series_has_an_fp8_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, architecture: str, kind: torch.dtype
+) -> None:
+    facts = SimpleNamespace(gcnArchName=architecture)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
+    assert fp8_type(torch.device("cuda", 0)) == kind
+    assert fp8_type(CPU) == torch.float8_e4m3fn
 
 
 def test_a_tf32_pool_stores_float32() -> None:
@@ -208,19 +311,19 @@ def smallest_distance(ring: Ring, visits: Sequence[Gemm], *, outputs: bool) -> f
     return min(traffic.call(ring.take(gemm), outputs=outputs) for gemm in visits)
 
 
-@given(st.lists(gemms(), min_size=1, max_size=5), st.sampled_from([3_000, 30_000, 200_000]), st.data())
+@given(SOME, st.sampled_from([3_000, 30_000, 200_000]), st.data())
 @settings(max_examples=60, deadline=None)
 def test_no_sequence_of_calls_on_the_ring_finds_its_inputs_in_the_cache(
     some: list[Gemm], cache: int, data: st.DataObject
 ) -> None:
     visits = data.draw(st.lists(st.sampled_from(some), min_size=1, max_size=150))
-    ring = Ring(pool(*ring_elements(some, cache)), hot=False)
+    ring = Ring(pool(*ring_elements(some, cache), some[0].dtype), hot=False)
     assert smallest_distance(ring, visits, outputs=False) >= L2_REUSE * cache
 
 
-@given(gemms(), st.sampled_from([3_000, 30_000, 200_000]))
+@given(OF_ANY_DTYPE, st.sampled_from([3_000, 30_000, 200_000]))
 def test_calls_of_one_gemm_find_neither_inputs_nor_outputs_in_the_cache(gemm: Gemm, cache: int) -> None:
-    ring = Ring(pool(*ring_elements([gemm], cache)), hot=False)
+    ring = Ring(pool(*ring_elements([gemm], cache), gemm.dtype), hot=False)
     assert smallest_distance(ring, [gemm] * 100, outputs=True) >= L2_REUSE * cache
 
 
@@ -289,7 +392,7 @@ def test_no_sequence_of_sweeps_finds_its_inputs_in_the_cache(
             assert traffic.call(operands, outputs=False) >= enough
 
 
-@given(gemms(), st.integers(1, 12))
+@given(OF_ANY_DTYPE, st.integers(1, 12))
 def test_a_sweep_of_one_gemm_reuses_nothing_within_a_turn(gemm: Gemm, windows: int) -> None:
     steps = sweep(pool_for(gemm, windows=windows), gemm, 2 * windows, windows)
     for column in ("a", "b", "c"):

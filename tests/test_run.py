@@ -51,6 +51,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
     return folder, run(*command(Path("out"), *SMALL), cwd=folder)
 
 
+def test_fp8_and_int8_run_to_a_ranking(tmp_path: Path) -> None:
+    words = ("conf=cpu", *SMALL[1:], "space.roles=mlp_gate_up", "space.tp=1", "space.dtype=fp8,fp8_rowwise,int8")
+    done = run(*command(Path("out"), *words), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    ranking = rank(RunStore.open(tmp_path / "out" / "it")).table.to_pylist()
+    found = Counter((row["dtype"], row["status"]) for row in ranking)
+    # d_ff 160 to 176 in steps of 4, and the baseline 170
+    assert found == {("fp8", "ok"): 6, ("fp8_rowwise", "ok"): 6, ("int8", "ok"): 6}
+    kinds = {part["gemm_id"].split("-")[0] for row in ranking for part in row["parts"]}
+    assert kinds == {"scaled_mm", "int_mm"}
+
+
 def test_it_ends_well_and_prints_every_family(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     _, done = finished
     assert done.returncode == 0, done.stderr
