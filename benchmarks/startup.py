@@ -1,11 +1,16 @@
-"""How long the answers take that start nothing: ``--help``, ``plan``, a configuration error."""
+"""How long the answers take that start nothing: ``--help``, ``plan``, ``check``, a configuration error."""
 
 import subprocess
 import sys
 import time
 from statistics import median
 
-COMMANDS = (["--help"], ["plan", "conf=h200"], ["conf=h200", "space.hh=1", "timing.protocol=x"])
+COMMANDS = (
+    ["--help"],
+    ["plan", "conf=h200"],
+    ["check", "model=llama-2-7b", "tp=8", "gpu=a100"],
+    ["conf=h200", "space.hh=1", "timing.protocol=x"],
+)
 TRIES = 5
 
 

@@ -9,6 +9,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "plan": "say what a sweep would measure, skip and cost; starts nothing",
         "rank": "rank a run again from its shards and print the tables",
         "status": "say how far a run is and what failed",
+        "check": "judge a model's shape by the rules for GPUs, and name the nearest values that pass",
         "doctor": "look at every node and GPU that a sweep would use, and name what would spoil it",
         "upload": "send what a store lacks of a run that was measured for it",
     }

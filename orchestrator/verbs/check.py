@@ -1,0 +1,42 @@
+"""``check``: which rules a model's shape breaks on a GPU, and the nearest values that keep them."""
+
+import argparse
+import json
+import sys
+
+from orchestrator.check import check
+from orchestrator.check_arguments import HELP, parse
+from orchestrator.check_finding import FAIL
+
+EXIT_CODES = (
+    "exit codes: 0 no rule fails; 1 a rule fails; 2 usage, or a model or run that cannot be read; 130 interrupted"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("words", nargs="*", metavar="key=value", help="the model and how it runs; see below")
+    parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
+    keys = "\n".join(f"  {key:<13} {text}" for key, text in HELP.items())
+    parser.epilog = f"keys:\n{keys}\n\nh, a, layers, v and d_ff are a model, or replace values of one.\n\n{EXIT_CODES}"
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Judge, and print; 1 where a rule fails."""
+    asked = parse(arguments.words)
+    case = asked.case
+    notes: tuple[str, ...] = ()
+    if asked.results is not None:
+        from orchestrator.check_results import with_results
+
+        evidence = with_results(case, asked.results, arguments.dir)
+        case, notes = evidence.case, evidence.notes
+    findings = check(case)
+    from orchestrator.check_report import document, show
+
+    if arguments.json:
+        sys.stdout.write(json.dumps(document(case, findings, notes), indent=2) + "\n")
+    else:
+        show(case, findings, notes)
+    return int(any(finding.status == FAIL for finding in findings))
