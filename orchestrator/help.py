@@ -5,6 +5,7 @@ import textwrap
 
 from orchestrator.cli import EXIT_CODES, PROGRAM
 from orchestrator.config import conf_names, keys
+from orchestrator.models import names
 from orchestrator.roles import ROLES
 from orchestrator.verbs import VERBS
 
@@ -20,6 +21,7 @@ Time GEMM shapes on every GPU of a Ray cluster and rank model dimensions by what
 """
 
 CONF = "conf=NAME is a ready-made sweep, or the path of your own YAML file; default: auto"
+MODEL = "model=NAME takes a model's dimensions, model=PATH those of a Hugging Face config.json"
 LONGEST_CHOICE = 80
 KEYS = "key=value replaces a value of the sweep; lists as 1,2,4 or [1,2,4], ranges as {start: 1, stop: 9, step: 2}"
 
@@ -33,6 +35,9 @@ def overview() -> str:
         _columns([(name, text) for name, text in VERBS.items()], width),
         _wrap(CONF, width),
         textwrap.fill(", ".join(conf_names()), width, initial_indent="  ", subsequent_indent="  "),
+        "",
+        _wrap(MODEL, width),
+        textwrap.fill(", ".join(names()), width, initial_indent="  ", subsequent_indent="  "),
         "",
         "roles (space.roles=...):",
         _columns([(name, role.help) for name, role in ROLES.items()], width),

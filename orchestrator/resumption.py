@@ -92,11 +92,10 @@ def retried(text: str) -> frozenset[str]:
     names = [name.strip() for name in text.split(",")]
     if names == ["failed"]:
         return frozenset(failures)
+    others = [status for status in STATUSES if status != "ok"]
     for name in names:
-        if name == "ok" or name not in STATUSES:
-            raise InvalidValueError(
-                unknown("status", name, ["failed", *(known for known in STATUSES if known != "ok")])
-            )
+        if name not in others:
+            raise InvalidValueError(unknown("status", name, ["failed", *others]))
     return frozenset(names)
 
 

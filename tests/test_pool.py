@@ -86,6 +86,7 @@ def test_elements_of_a_window_by_hand() -> None:
 
 
 @given(OF_ANY_DTYPE)
+@settings(deadline=None)
 def test_views_have_the_shapes_of_the_gemm(gemm: Gemm) -> None:
     operands = pool_for(gemm).operands(gemm, 0, 0)
     batch = (gemm.b,) if gemm.kind == "bmm" else ()
@@ -118,6 +119,7 @@ def test_a_weights_gradient_reads_what_the_layer_has_written() -> None:
 
 
 @given(OF_ANY_DTYPE, st.integers(2, 5))
+@settings(deadline=None)
 def test_views_of_a_window_are_apart_and_inside_it(gemm: Gemm, windows: int) -> None:
     of = pool_for(gemm, windows=windows)
     seen: list[tuple[int, int]] = []
@@ -322,6 +324,7 @@ def test_no_sequence_of_calls_on_the_ring_finds_its_inputs_in_the_cache(
 
 
 @given(OF_ANY_DTYPE, st.sampled_from([3_000, 30_000, 200_000]))
+@settings(deadline=None)
 def test_calls_of_one_gemm_find_neither_inputs_nor_outputs_in_the_cache(gemm: Gemm, cache: int) -> None:
     ring = Ring(pool(*ring_elements([gemm], cache), gemm.dtype), hot=False)
     assert smallest_distance(ring, [gemm] * 100, outputs=True) >= L2_REUSE * cache
@@ -393,6 +396,7 @@ def test_no_sequence_of_sweeps_finds_its_inputs_in_the_cache(
 
 
 @given(OF_ANY_DTYPE, st.integers(1, 12))
+@settings(deadline=None)
 def test_a_sweep_of_one_gemm_reuses_nothing_within_a_turn(gemm: Gemm, windows: int) -> None:
     steps = sweep(pool_for(gemm, windows=windows), gemm, 2 * windows, windows)
     for column in ("a", "b", "c"):
