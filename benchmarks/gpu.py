@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-ONE_GPU = ("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.truth")
+ONE_GPU = ("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.truth", "benchmarks.kernel_names")
 ALL_GPUS = ("benchmarks.two_gpus",)
 
 

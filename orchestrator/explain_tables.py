@@ -156,12 +156,17 @@ def duration(seconds: float) -> str:
 
 
 def short_kernel(name: str) -> str:
-    """Names of kernels without what their templates and arguments are.
+    """Names of kernels without lists of arguments, for types and values too.
 
     >>> short_kernel("nvjet_hsh_64x8 + void cublasLt::splitKreduce_kernel<32, 16>(int)")
     'nvjet_hsh_64x8 + cublasLt::splitKreduce_kernel'
     """
-    return " + ".join(re.split(r"[<(]", part.removeprefix("void "))[0] for part in name.split(" + "))
+    return " + ".join(_short(part.removeprefix("void ")) for part in name.split(" + "))
+
+
+def _short(name: str) -> str:
+    alone = re.match(r"[^<(]+<[^<>(,]+>", name)  # one that is all there is to know: cutlass::Kernel2<…>
+    return alone.group() if alone else re.split(r"[<(]", name)[0]
 
 
 def joined(names: Sequence[str], most: int = 6) -> str:

@@ -241,6 +241,8 @@ WRONG_ARGUMENTS = [
     ("cluster.fallback=gpu", "unknown sweep 'gpu'; "),
     ("cluster.reference_gpu=any", "unknown GPU 'any'"),
     ("cluster.max_gpus=0", "cluster.max_gpus: 0 is too small"),
+    ("run.kernels=1", "run.kernels: 1 is neither true nor false"),
+    ("run.kernels=", "run.kernels: no value after '='; give true|false"),
     ("run.name=../x", "'../x' cannot name a run"),
     ("run.name=..", "'..' cannot name a run"),
     ("run.dir=a\nb", "has a line break or control character"),

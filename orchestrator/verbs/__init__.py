@@ -8,8 +8,8 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "run": "plan, measure, rank, print and write a sweep (the default verb)",
         "plan": "say what a sweep would measure, skip and cost; starts nothing",
         "rank": "rank a run again from its shards and print the tables",
-        "explain": "say why a Gemm or a run's candidates take their time, and how far to believe it",
         "status": "say how far a run is and what failed",
+        "explain": "say why a Gemm or a run's candidates take their time, and how far to believe it",
         "doctor": "look at every node and GPU that a sweep would use, and name what would spoil it",
         "upload": "send what a store lacks of a run that was measured for it",
     }
