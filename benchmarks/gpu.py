@@ -6,7 +6,10 @@ import sys
 
 import torch
 
-ONE_GPU = ("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.truth", "benchmarks.transformer")
+ONE_GPU = (
+    *("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.truth"),
+    *("benchmarks.kernel_names", "benchmarks.transformer"),
+)
 ALL_GPUS = ("benchmarks.two_gpus",)
 
 

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 IDLE_S = 0.1
 STORM_BUNDLES = 10
 """Before so many Bundles have ended no sweep is stopped for its failures."""
+WITH_KERNELS = "tasks.kernels:measure_bundle"
+"""Measures as without ``run.kernels``, and names the kernels afterwards."""
 ACTOR_OPTIONS: dict[str, Any] = {
     "max_restarts": 0,
     "max_task_retries": 0,
@@ -100,6 +102,8 @@ def sweep(
         ClusterError: no device could be used at all.
         StoreError: a Shard could not be written.
     """
+    if measure is None and config.run.kernels:
+        measure = WITH_KERNELS
     spec = _spec(config, code_version, plan_hash, open_device=open_device, measure=measure)
     engine = RayEngine(spec, _places(config.cluster.gpu), own_ray=own_ray)
     ledger = Ledger(store, spec, config.run.max_failure_share)

@@ -57,6 +57,18 @@ class Integer(Rule):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Switch(Rule):
+    """On or off."""
+
+    type_text: str = "true|false"
+
+    def _check(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise InvalidValueError(f"{describe(value)} is neither true nor false")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Number(Rule):
     """A finite number; ``above`` and ``below`` are excluded, ``low`` and ``high`` included."""
 

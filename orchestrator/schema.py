@@ -10,7 +10,7 @@ from orchestrator.axis import Axis, DffChoice
 from orchestrator.errors import InvalidValueError, shorten
 from orchestrator.expression import Where
 from orchestrator.passes import PASSES
-from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Text
+from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Switch, Text
 from orchestrator.shape import VOCABULARY_MULTIPLE
 from tasks.gemm import ELEMENT_BYTES
 from tasks.settings import L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
@@ -200,6 +200,10 @@ class Run:
     upload_timeout_s: float = field(
         default=120.0,
         metadata=_meta("seconds to wait at the end for a store that takes no file", Number(low=0, high=86400)),
+    )
+    kernels: bool = field(
+        default=False,
+        metadata=_meta("record the names of the kernels that each GEMM runs, after its family's rounds", Switch()),
     )
 
 

@@ -308,9 +308,9 @@ class CudaDevice(Device):
         )
 
 
-def capture(work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-    """Capture ``work`` on the current stream; None where the library cannot be captured."""
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+def capture(work: Callable[[], None], graph: torch.cuda.CUDAGraph | None = None) -> torch.cuda.CUDAGraph | None:
+    """Capture ``work`` on the current stream, into ``graph`` if given; None where the library cannot be captured."""
+    graph, pool = graph or torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     torch.cuda.synchronize()
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     try:

@@ -125,6 +125,12 @@ class Device(ABC):
         """Give the memory back."""
         self._pools.clear()
 
+    def one_call(self, gemm: Gemm) -> Callable[[], None]:
+        """A call of ``gemm`` as its visits make it, on operands of the pool; it is not timed."""
+        size = ring_elements([gemm], self.cache_bytes)
+        operands = Ring(self._pool("ring", gemm.dtype, *size), hot=True).take(gemm)
+        return lambda: bmm.call(gemm, operands)
+
     def prepare(
         self,
         gemms: Sequence[Gemm],

@@ -56,7 +56,7 @@ def test_the_schema_keys_are_frozen() -> None:
         *(f"cluster.{name}" for name in ("gpu", "address", "start_timeout_s", "placement", "canary_every", "max_gpus")),
         *(f"cluster.{name}" for name in ("fallback", "reference_gpu")),
         *(f"run.{name}" for name in ("dir", "name", "max_failure_share", "least_deadline_s")),
-        *(f"run.{name}" for name in ("spool", "upload_timeout_s")),
+        *(f"run.{name}" for name in ("spool", "upload_timeout_s", "kernels")),
         "rank.top",
     ]
 
@@ -244,6 +244,8 @@ WRONG_ARGUMENTS = [
     ("cluster.fallback=gpu", "unknown sweep 'gpu'; "),
     ("cluster.reference_gpu=any", "unknown GPU 'any'"),
     ("cluster.max_gpus=0", "cluster.max_gpus: 0 is too small"),
+    ("run.kernels=1", "run.kernels: 1 is neither true nor false"),
+    ("run.kernels=", "run.kernels: no value after '='; give true|false"),
     ("run.name=../x", "'../x' cannot name a run"),
     ("run.name=..", "'..' cannot name a run"),
     ("run.dir=a\nb", "has a line break or control character"),

@@ -10,6 +10,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "rank": "rank a run again from its shards and print the tables",
         "status": "say how far a run is and what failed",
         "check": "judge a model's shape by the rules for GPUs, and name the nearest values that pass",
+        "explain": "say why a Gemm or a run's candidates take their time, and how far to believe it",
         "doctor": "look at every node and GPU that a sweep would use, and name what would spoil it",
         "upload": "send what a store lacks of a run that was measured for it",
     }

@@ -1,0 +1,171 @@
+"""``explain``: why a Gemm or the Candidates of a run take their time, and how far that is to be believed."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import StoreError, unknown
+from orchestrator.explain_arguments import GEMM_HELP, RUN_HELP, GemmWish, RunWish, parse
+from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
+from orchestrator.explanation import Explanation, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.explained_run import MeasuredFamily
+    from orchestrator.fit import Fit
+
+EXIT_CODES = "exit codes: 0 explained; 1 a shard could not be read; 2 usage, or no such run or GPU; 130 interrupted"
+TOP = 5
+LISTED = 20
+NEAR = 6
+"""Families and values that an error names."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below")
+    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
+    parser.add_argument("--top", type=_positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
+    parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
+    keys = {f"{name}=": line for name, line in GEMM_HELP.items()}
+    chosen = {f"{name}=": line for name, line in RUN_HELP.items()}
+    parser.epilog = (
+        f"one Gemm, without any run:\n{_listed(keys)}\n\n"
+        f"a run (RUN: path, URI, name or latest, the default):\n{_listed(chosen)}\n\n{EXIT_CODES}"
+    )
+
+
+def _listed(lines: dict[str, str]) -> str:
+    return "\n".join(f"  {name:<8} {line}" for name, line in lines.items())
+
+
+def _positive(words: str) -> int:
+    if not words.isdecimal() or int(words) < 1:
+        raise argparse.ArgumentTypeError(f"'{words}' is not a whole number >= 1")
+    return int(words)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Explain and print; 1 where a shard could not be read."""
+    wish = parse(arguments.words)
+    if isinstance(wish, RunWish):
+        return _run(wish, arguments)
+    _gemm(wish, as_json=arguments.json)
+    return 0
+
+
+def _gemm(wish: GemmWish, *, as_json: bool) -> None:
+    found = explain(wish.gemm, wish.gpu)
+    if as_json:
+        _write_json({"gemms": [explained(found)], "fits": []})
+    else:
+        sys.stdout.write(text([*explanation_tables(found), Table(title=DISTRUST)]))
+
+
+def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
+    from orchestrator.explained_run import measured_families
+    from orchestrator.fit import fits
+    from orchestrator.fit_tables import fit_tables
+    from orchestrator.ranking import rank
+    from orchestrator.runs import find_run
+
+    store = find_run(wish.run, arguments.dir)
+    ranking = rank(store)
+    families = measured_families(store, ranking)
+    wanted = _wanted(families, wish, str(store.path))
+    found = fits(families)  # of all that was measured: a part of it would say less
+    if arguments.json:
+        _write_json(document(wanted, found))
+    else:
+        shown = _detail(wanted) if wish.value is not None else _overview(wanted, arguments.top)
+        sys.stdout.write(text([*shown, *fit_tables(_of(found, wanted)), *_notes(ranking.problems, ranking.notes)]))
+    return int(bool(ranking.problems))
+
+
+def _wanted(families: "Sequence[MeasuredFamily]", wish: RunWish, run: str) -> "list[MeasuredFamily]":
+    """The Families that begin as asked, with the Candidate that is asked for."""
+    if not families:
+        raise StoreError(f"nothing was measured in {run}")
+    named = [each for each in families if each.family_id.startswith(wish.family)]
+    if not named:
+        ids = list(dict.fromkeys(each.family_id for each in families))
+        raise StoreError(f"{run}: {unknown('family', wish.family, ids[:LISTED])}")
+    if wish.value is None:
+        return named
+    chosen = [
+        replace(each, candidates=tuple(c for c in each.candidates if c.value == wish.value))
+        for each in named
+        if wish.axis in (None, each.axis)
+    ]
+    if not any(each.candidates for each in chosen):
+        raise StoreError(f"{run}: no {wish.axis or 'value'}={wish.value} was measured; {_nearest(named, wish)}")
+    return [each for each in chosen if each.candidates]
+
+
+def _nearest(families: "Sequence[MeasuredFamily]", wish: RunWish) -> str:
+    known = {c.value for each in families if wish.axis in (None, each.axis) for c in each.candidates}
+    if not known:
+        return f"what was chosen is {' and '.join(dict.fromkeys(each.axis for each in families))}"
+    near = sorted(known, key=lambda value: abs(value - (wish.value or 0)))[:NEAR]
+    return f"the nearest are {', '.join(map(str, sorted(near)))}"
+
+
+def _of(found: "Sequence[Fit]", wanted: "Sequence[MeasuredFamily]") -> "list[Fit]":
+    places = {(each.gpu.name, each.role, each.tp) for each in wanted}
+    return [fit for fit in found if (fit.gpu, fit.role, fit.tp) in places]
+
+
+def _overview(families: "Sequence[MeasuredFamily]", top: int) -> "list[Table]":
+    from orchestrator.fit_tables import family_table, legend
+
+    return [*(family_table(family, top) for family in families), legend(families)]
+
+
+def _detail(families: "Sequence[MeasuredFamily]") -> "list[Table]":
+    return [
+        table
+        for family in families
+        for candidate in family.candidates
+        for part in candidate.parts
+        for table in explanation_tables(
+            explain(part.gemm, family.gpu, part.measured),
+            title=f"{family.family_id}, {family.axis}={candidate.value}, {part.name}: ",
+        )
+    ]
+
+
+def _notes(problems: "Sequence[str]", notes: "Sequence[str]") -> "list[Table]":
+    return [Table(title=line) for line in (*problems, *notes)]
+
+
+def _write_json(found: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+
+
+def explained(found: Explanation) -> dict[str, Any]:
+    """One Gemm's explanation as plain values; docs/explain.md describes them."""
+    values = asdict(replace(found, gpu=replace(found.gpu, spec=None)))
+    values["gpu"] = {"name": found.gpu.name, "sms": found.gpu.sms, "key": found.gpu.spec and found.gpu.spec.key}
+    return {"gemm_id": found.gemm.gemm_id, **values}
+
+
+def document(families: "Sequence[MeasuredFamily]", found: "Sequence[Fit]") -> dict[str, Any]:
+    """Every Gemm of the Families, explained, and the fits."""
+    gemms = [
+        {
+            "family_id": family.family_id,
+            "axis": family.axis,
+            "value": candidate.value,
+            "baseline": candidate.baseline,
+            "relative": candidate.relative,
+            "part": part.name,
+            **explained(explain(part.gemm, family.gpu, part.measured)),
+        }
+        for family in families
+        for candidate in family.candidates
+        for part in candidate.parts
+    ]
+    return {"gemms": gemms, "fits": [{**asdict(fit), "verdict": fit.verdict} for fit in _of(found, families)]}
