@@ -47,12 +47,14 @@ class Row:
 class VariantSummary:
     """One way to run the layer. seconds: the sum of its components' medians, without those in ``missing``.
 
+    interval: of the same sum made in each round; None where nothing was measured.
     gemm_share: of the Gemms alone. product_share: with fused attention, whose time is matrix products and softmax in
     one. whole: seconds of the variant run from end to end, None where that was not measured.
     """
 
     name: str
     rows: tuple[Row, ...]
+    interval: Interval | None
     whole: Interval | None
     whole_message: str = ""
 
@@ -156,6 +158,15 @@ def _variant(variant: Variant, found: _Measured, timings: "Timings", confidence:
     return VariantSummary(
         name=variant.name,
         rows=tuple(found.row(row.component, row.times, total) for row in rows),
+        interval=_sums(rows, timings, confidence),
         whole=median_interval(whole, confidence) if whole else None,
         whole_message=failure.message if failure else "",
     )
+
+
+def _sums(rows: Sequence[Row], timings: "Timings", confidence: float) -> Interval | None:
+    """The sum of the rows' calls in each round: what drifts in a round drifts in all of them."""
+    there = [(row.times, timings.samples[row.component.key]) for row in rows if row.seconds]
+    rounds = zip(*([times * each for each in samples] for times, samples in there), strict=True)
+    sums = [sum(values) for values in rounds]
+    return median_interval(sums, confidence) if sums else None

@@ -26,7 +26,8 @@ SHORT_S = 1e-4
 DELAYS = 16
 """A call shorter than this is estimated from several, behind so many flushes, so that their launches are not timed."""
 
-NO_BACKEND = ("No available kernel", "No viable backend", "not implemented", "not supported", "NOT_SUPPORTED")
+NOWHERE = "No viable backend"
+NO_BACKEND = ("No available kernel", NOWHERE, "not implemented", "not supported", "NOT_SUPPORTED")
 """What torch says where a backend does not exist here, or does not take these tensors."""
 
 
@@ -175,6 +176,8 @@ def attempt(device: Device, component: Component, windows: Windows, flush: "Flus
             if not any(words in str(error) for words in NO_BACKEND):
                 raise
             status, message = "unsupported", str(error)
+    if NOWHERE in message and not said:
+        message = f"PyTorch has no such kernel for this device ({device.info.kind})"
     reasons = [_reason(str(each.message)) for each in said] or [message.partition("\n")[0]]
     return GemmFacts(gemm_id=component.key, status=status, message=" ".join(dict.fromkeys(reasons)))
 

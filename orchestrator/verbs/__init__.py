@@ -10,6 +10,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "rank": "rank a run again from its shards and print the tables",
         "status": "say how far a run is and what failed",
         "doctor": "look at every node and GPU that a sweep would use, and name what would spoil it",
+        "layer": "time the components of a transformer layer on this machine's GPU, with and without FlashAttention",
         "upload": "send what a store lacks of a run that was measured for it",
     }
 )
