@@ -9,7 +9,8 @@ import torch
 from tasks import bmm
 from tasks.calls import visit_calls
 from tasks.component import Component, Layer, Variant, gemms
-from tasks.component_visit import ComponentVisit, Flush, Ready, Timed, ready
+from tasks.component_ready import Ready, ready
+from tasks.component_visit import ComponentVisit, Flush, Timed
 from tasks.cuda import capture
 from tasks.device import Device, Pending, Visit
 from tasks.gemm import Gemm
