@@ -1,5 +1,6 @@
 """Components made ready to be timed: their tensors, one try, and what of it does not run here."""
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 from tasks.component import Component
 from tasks.component_visit import DELAYS, Flush, Timed, clocked, evented, kept_outputs, visit
 from tasks.device import GIB, Device
+from tasks.gemm import ELEMENT_BYTES
 from tasks.layer_ops import OPS, Call
 from tasks.records import GemmFacts
 from tasks.settings import Timing
@@ -19,8 +21,10 @@ SHORT_S = 1e-4
 """A call shorter than this is estimated from several, behind ``DELAYS`` flushes, so that no launch is timed."""
 
 NOWHERE = "No viable backend"
-NO_BACKEND = ("No available kernel", NOWHERE, "not implemented", "not supported", "NOT_SUPPORTED")
-"""What torch says where a backend does not exist here, or does not take these tensors."""
+"""What torch says where it was built without a backend."""
+
+FAULTS = re.compile(r"\b(CUDA|HIP) (\w+ )?error\b|INTERNAL ASSERT")
+"""What is no refusal of a backend, each of which has its own words for what it does not take, but a fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +54,7 @@ def ready(device: Device, components: Sequence[Component], timing: Timing) -> Re
         if (reason := too_large(device, each))
     }
     fitting = [each for each in components if each.key not in failures]
-    windows, crowded = _windows(device, fitting, timing)
+    windows, crowded = _windows(device, fitting, components[0].dtype, timing)
     calls: dict[str, Call] = {}
     seconds: dict[str, float] = {}
     visits: dict[str, Timed] = {}
@@ -71,13 +75,13 @@ def ready(device: Device, components: Sequence[Component], timing: Timing) -> Re
     )
 
 
-def _windows(device: Device, components: Sequence[Component], timing: Timing) -> tuple[Windows, str | None]:
+def _windows(device: Device, components: Sequence[Component], dtype: str, timing: Timing) -> tuple[Windows, str | None]:
     """Windows for all components, or, with the reason, for those that are no Gemms."""
     size = sum(pool_elements(components, device.cache_bytes))
-    needed, free = size * components[0].element_bytes, device.idle_bytes()
+    needed, free = size * ELEMENT_BYTES[dtype], device.idle_bytes()
     crowded = f"needs {needed / GIB:.2f} GiB, {free / GIB:.2f} free" if needed > free else None
     pooled = [each for each in components if each.gemm is None] if crowded else components
-    pool = device.component_pool(components[0].dtype, *pool_elements(pooled, device.cache_bytes))
+    pool = device.component_pool(dtype, *pool_elements(pooled, device.cache_bytes))
     return Windows(pool, hot=timing.l2 == "hot"), crowded
 
 
@@ -103,8 +107,9 @@ def attempt(device: Device, component: Component, windows: Windows, flush: "Flus
         except torch.OutOfMemoryError as error:
             status, message = "oom", str(error)
         except RuntimeError as error:
-            if not any(words in str(error) for words in NO_BACKEND):
+            if component.kind != "attention" or FAULTS.search(str(error)):
                 raise
+            device.synchronize()  # raises where the device itself is lost
             status, message = "unsupported", str(error)
     if NOWHERE in message and not said:
         message = f"PyTorch has no such kernel for this device ({device.info.kind})"

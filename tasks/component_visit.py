@@ -81,7 +81,9 @@ def evented(work: Callable[[], object], calls: int) -> Pending:
 def kept_outputs(component: Component, device: Device) -> int:
     """How many calls' outputs are held, so that the next call's memory is not in the cache; none where one fills it."""
     enough = L2_REUSE * device.cache_bytes
-    return 0 if component.output_bytes >= enough else ceil(enough / max(component.output_bytes, 1))
+    if component.output_bytes >= enough:
+        return 0
+    return min(MAX_CALLS, ceil(enough / max(component.output_bytes, 1)))
 
 
 class Flush:

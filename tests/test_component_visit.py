@@ -89,6 +89,12 @@ def test_what_does_not_fit_is_skipped_with_what_it_needs(device: CpuDevice, monk
     assert (failure.gemm_id, failure.status, failure.message) == ("softmax", "skipped", "needs 3.00 GiB, 1.00 free")
 
 
+def test_where_nothing_fits_all_is_skipped(device: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "free_bytes", lambda: 1000)
+    found = ready(device, [SUM], TIMING)
+    assert (dict(found.visits), [failure.status for failure in found.failures]) == ({}, ["skipped"])
+
+
 def test_a_backend_that_is_not_there_is_unsupported(device: CpuDevice) -> None:
     heads = ((1, 4, 2, 8), (1, 4, 2, 8), (1, 4, 2, 8))
     options = (("backend", "cudnn"), ("repeat", False), ("p", 0.0))
