@@ -52,7 +52,9 @@ def _total_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class _Done(Pending):
+class Done(Pending):
+    """What was timed while it was enqueued: seconds per call."""
+
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
@@ -78,7 +80,7 @@ class CpuVisit(Visit):
         start = time.perf_counter_ns()
         for operands in timed:
             bmm.call(self.gemm, operands)
-        return _Done((time.perf_counter_ns() - start) * 1e-9 / self.calls)
+        return Done((time.perf_counter_ns() - start) * 1e-9 / self.calls)
 
 
 class CpuDevice(Device):

@@ -86,7 +86,9 @@ def _info(nvml: Nvml | None, uuid: str) -> DeviceInfo:
     )
 
 
-class _Events(Pending):
+class Events(Pending):
+    """Two events around the calls of a visit, whose mean time is wanted."""
+
     def __init__(self, start: torch.cuda.Event, end: torch.cuda.Event, calls: int) -> None:
         self._start = start
         self._end = end
@@ -127,7 +129,7 @@ class CudaVisit(Visit):
         start.record()
         self._timed()
         end.record()
-        return _Events(start, end, self.calls)
+        return Events(start, end, self.calls)
 
 
 class CudaDevice(Device):
@@ -232,7 +234,7 @@ class CudaDevice(Device):
         for _ in range(calls):
             bmm.call(gemm, operands)
         end.record()
-        return _Events(start, end, calls), not start.query()
+        return Events(start, end, calls), not start.query()
 
     def _visits(self, seconds: dict[Gemm, float], ring: Ring, timing: Timing) -> dict[Gemm, Visit]:
         calls = shared_calls(seconds, timing)

@@ -117,6 +117,14 @@ class Device(ABC):
         free = self.free_bytes()
         return f"needs {needed / GIB:.2f} GiB, {free / GIB:.2f} free" if needed > free else None
 
+    def idle_bytes(self) -> int:
+        """Bytes that nothing holds, not even a pool."""
+        return self.free_bytes() - self._pooled_bytes()
+
+    def component_pool(self, dtype: str, inputs: int, outputs: int) -> OperandPool:
+        """The pool of what is timed beside Gemms, of at least so many elements."""
+        return self._pool("component", dtype, inputs, outputs)
+
     def clock(self) -> float:
         """Seconds of a monotonic clock."""
         return time.perf_counter()

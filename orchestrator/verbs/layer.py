@@ -1,0 +1,52 @@
+"""``layer``: where the time of a transformer layer goes, on one device of this machine."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.layer_arguments import HELP, Asked, parse
+
+if TYPE_CHECKING:
+    from orchestrator.layer_result import LayerResult
+
+EXIT_CODES = (
+    "exit codes: 0 all measured; 1 a variant lacks a component; 2 usage, a model that cannot be read, or no one GPU; "
+    "130 interrupted"
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument("words", nargs="*", metavar="key=value", help="the model and how it runs; see below")
+    parser.add_argument("--json", action="store_true", help="print everything, samples too, as one JSON object")
+    keys = "\n".join(f"  {key:<13} {text}" for key, text in HELP.items())
+    parser.epilog = f"keys:\n{keys}\n\nDimensions are a model, or replace those of one.\n\n{EXIT_CODES}"
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Time each layer, and print; 1 where a variant lacks a component."""
+    asked = parse(arguments.words)
+    results = _measured(asked)
+    from orchestrator.layer_result import document
+    from orchestrator.layer_tables import show
+
+    if arguments.json:
+        sys.stdout.write(json.dumps(document(results), indent=2) + "\n")
+    else:
+        show(results)
+    return int(not all(result.whole for result in results))
+
+
+def _measured(asked: Asked) -> "list[LayerResult]":
+    from orchestrator.layer_result import measure, timing_of
+    from orchestrator.layer_tables import title
+    from orchestrator.one_gpu import open_one
+
+    device = open_one()
+    timing = timing_of(asked.rounds, asked.seed, on_cpu=device.info.kind == "cpu")
+    results: list[LayerResult] = []
+    for case in asked.cases:
+        sys.stderr.write(f"timing on {device.info.gpu}: {title(case)}\n")
+        results.append(measure(device, case, timing))
+    return results
