@@ -88,7 +88,8 @@ def test_every_dtype_and_layout_is_measured(device: CpuDevice, dtype: str, layou
 @pytest.mark.parametrize("dtype", ["fp8", "fp8_rowwise", "int8"])
 def test_a_batch_in_these_dtypes_is_unsupported(device: CpuDevice, dtype: str) -> None:
     batch = Gemm(kind="bmm", b=2, m=24, n=64, k=48, dtype=dtype, layout="nt")
-    visits, (failure,) = device.prepare([batch], Timing())
+    with device.session():
+        visits, (failure,) = device.prepare([batch], Timing())
     assert (visits, failure.status) == ({}, "unsupported")
     assert failure.message.startswith(f"torch has no batched product in {dtype}: ")
 
@@ -103,7 +104,8 @@ def test_a_wrong_result_is_found_in_every_dtype(monkeypatch: pytest.MonkeyPatch,
             operands.c[-1, -1] += 1 if dtype == "int8" else 100
 
     monkeypatch.setattr(bmm, "call", spoiled)
-    visits, (failure,) = device.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing())
+    with device.session():
+        visits, (failure,) = device.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing())
     assert list(visits) == [gemm(dtype, 64)]
     assert (failure.gemm_id, failure.status) == (gemm(dtype, 80).gemm_id, "wrong_result")
 
