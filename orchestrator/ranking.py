@@ -114,7 +114,8 @@ def _current(row: Row) -> Row:
 
 def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
     def family(row: Row) -> tuple[Any, ...]:
-        return tuple(-1 if row[name] is None else row[name] for name in _FAMILY)
+        # What is chosen differs within the Family: of h, by which Families are sorted, only a fixed one counts.
+        return tuple(-1 if row[name] is None or name == row["axis"] else row[name] for name in _FAMILY)
 
     for _, rows in itertools.groupby(sorted(facts, key=family), key=family):
         yield list(rows)

@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.columns import RANKING_SCHEMA
+from orchestrator.config import compose
 from orchestrator.ranking import Ranking, rank
+from orchestrator.space import expand_space
 from orchestrator.store import RunStore, shard_table
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm
@@ -93,6 +95,37 @@ def test_one_gemm_per_candidate_by_hand(store: RunStore) -> None:
     assert (baseline["d_ff"], baseline["rank"], baseline["tie_group"]) == (128, 2, 2)
     assert baseline["relative"] == pytest.approx(4 / 3)
     assert [baseline[f"speedup{end}"] for end in ("", "_low", "_high")] == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("around", "words", "values"),
+    [
+        ("d_ff", ("space.h=256", "space.d_ff=512,640"), (512, 640)),
+        ("h", ("space.h=256,320",), (256, 320)),
+        ("a", ("space.h=256", "space.a=4,8"), (4, 8)),
+        ("kv", ("space.h=256", "space.kv=1,2"), (1, 2)),
+        ("v", ("space.h=256", "space.v=1024,1152"), (1024, 1152)),
+        ("experts", ("space.h=256", "space.experts=4,8"), (4, 8)),
+    ],
+)
+def test_whatever_is_chosen_its_values_compete(
+    store: RunStore, around: str, words: tuple[str, ...], values: tuple[int, int]
+) -> None:
+    """Of the two, the second takes a tenth longer for each FLOP."""
+    role = {"d_ff": "layer", "h": "layer", "a": "attention", "kv": "qkv", "v": "logits", "experts": "experts"}[around]
+    fixed = ("space.a=4", "space.v=1024", "space.experts=4", "space.topk=1", "space.tp=1", "space.batch=8")
+    small = ("space.seq=8", "space.dtype=fp16", f"space.roles={role}", f"space.around={around}")
+    (family,) = expand_space(compose("cpu", [*fixed, *small, *words])).families
+    first, second = family.candidates
+    dear = {part.gemm for part in second.parts} - {part.gemm for part in first.parts}
+    keep(store, family, measurement(family, lambda gemm, _: gemm.flops * (1.1e-12 if gemm in dear else 1e-12)))
+    rows = ranked(store)
+    assert [(row["axis"], row["value"], row["rank"]) for row in rows] == [
+        (around, values[0], 1),
+        (around, values[1], 2),
+    ]
+    assert rows[0]["relative"] == 1.0
+    assert 1.0 < rows[1]["relative"] <= 1.1 + 1e-9
 
 
 def test_percentiles_and_cv_by_hand(store: RunStore) -> None:
