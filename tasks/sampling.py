@@ -71,7 +71,7 @@ class Sampler:
             return "nothing"
         if self._least_s is None and self.rounds >= self._timing.min_rounds:
             self._least_s = elapsed_s
-        if self.rounds < self._least_rounds:
+        if self.rounds < min(self._least_rounds, self._timing.max_rounds):
             return None
         if self.resolved:
             return "resolved"

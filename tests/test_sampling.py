@@ -141,6 +141,14 @@ def test_those_that_stay_get_the_least_rounds_without_the_one_that_left() -> Non
     assert [counts[c.parts[0].gemm.gemm_id] for c in family.candidates] == [29, 29, 11]
 
 
+def test_the_most_rounds_may_end_before_the_least_after_one_left() -> None:
+    family = up_family([128, 192, 256])
+    sampler = Sampler(as_bundle(family), Timing(max_rounds=15, max_seconds=1e9), range(3))
+    device = FakeDevice(costs(family, [1, 1.05, 2.5]), drift=0.002, noise=1e-4, seed=3)
+    assert run(sampler, as_bundle(family), device) == "max_rounds"
+    assert sampler.rounds == 15
+
+
 def test_no_more_rounds_are_planned_than_may_be_measured() -> None:
     sampler = Sampler(as_bundle(FAMILY), Timing(min_rounds=2, max_rounds=3), range(20), first_round=5)
     numbers = []
