@@ -111,8 +111,11 @@ class _Draft:
         from orchestrator.models import load_model
 
         origin = f"argument 'model={shorten(text)}'"
-        asked = [word.partition("=")[2].strip() for word in overrides if word.partition("=")[0].strip() == AROUND_KEY]
-        around = str(asked[-1] if asked else self.values.get(AROUND_KEY, self.keys[AROUND_KEY].default))
+        ahead = _Draft()  # which finds no fault: each argument is read again after the model
+        for word in overrides:
+            if word.partition("=")[0].strip() in (AROUND_KEY.partition(".")[0], AROUND_KEY):
+                ahead.read_argument(word)
+        around = str({AROUND_KEY: self.keys[AROUND_KEY].default, **self.values, **ahead.values}[AROUND_KEY])
         try:
             model = load_model(text)
         except InvalidValueError as error:

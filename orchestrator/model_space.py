@@ -23,7 +23,7 @@ def space_of(model: Model, around: str) -> dict[str, Any]:
         "roles": list(_roles(model, around)),
         "h": model.h,
         "a": model.a,
-        "kv": None if model.kv == model.a else model.kv,
+        "kv": None if model.kv == model.a and around != "kv" else model.kv,
         "head_dim": None if model.head_dim * model.a == model.h else model.head_dim,
         "v": model.v,
         "d_ff": model.d_ff or model.expert_d_ff,

@@ -39,6 +39,18 @@ def test_heads_of_a_grouped_model_are_multiples_of_its_key_value_heads() -> None
     assert chosen(attn)[1] == [32]
 
 
+def test_key_value_heads_around_the_models_own_divide_its_heads() -> None:
+    (grouped,) = families("model=llama-3-8b", "space.around=kv")
+    assert chosen(grouped) == ([1, 2, 4, 8, 16, 32], [8])
+    (multi_head,) = families("model=llama-2-7b", "space.around=kv")
+    assert chosen(multi_head) == ([1, 2, 4, 8, 16, 32], [32])
+
+
+@pytest.mark.parametrize("word", ["space.around='a'", "space={around: a}", " space.around = a"])
+def test_what_is_chosen_may_be_written_in_every_way_that_an_argument_may(word: str) -> None:
+    assert families("model=gpt-3-2.7b", word) == families("model=gpt-3-2.7b", "space.around=a")
+
+
 def test_h_around_the_models_own_keeps_the_rest() -> None:
     (family,) = families("model=llama-3-8b", "space.around=h")
     assert family.family_id == "layer-a32-kv8-f14336-tp1-b4-s2048-fp16-by-h"
@@ -81,7 +93,7 @@ def test_a_hugging_face_config_sets_the_space(tmp_path: Path) -> None:
     assert chosen(family) == (list(range(528, 849, 32)), [688])
 
 
-@pytest.mark.parametrize("around", ["d_ff", "h", "a", "v"])
+@pytest.mark.parametrize("around", ["d_ff", "h", "a", "kv", "v"])
 @pytest.mark.parametrize("name", names())
 def test_every_ready_made_model_can_be_swept_around_every_dimension(name: str, around: str) -> None:
     found = families(f"model={name}", f"space.around={around}")
