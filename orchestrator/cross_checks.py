@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.axis import by_ratio, count, d_ff_count, expand, is_ratio
+from orchestrator.axis import by_ratio, choice, count, d_ff_count, expand, is_ratio
 from orchestrator.errors import InvalidValueError
 from orchestrator.schema import schema_keys
 
@@ -24,6 +24,8 @@ def cross_checks(values: Mapping[str, Any]) -> Iterator[Complaint]:
 
 _SIZES = ("space.h", "space.tp", "space.batch", "space.seq")
 _LISTS = ("space.roles", "space.dtype")
+_WIDTHS = ("space.d_ff", "space.expert_d_ff")
+"""A role has one of them: that of a dense layer, or that of an expert."""
 _NEEDED = ("a", "v", "experts", "topk")
 _OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep")
 
@@ -34,13 +36,19 @@ def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
     others = [f"space.{name}" for name in _OPTIONAL if values.get(f"space.{name}") is not None]
     points = math.prod(count(values[name]) for name in (*_SIZES, *others))
     points *= math.prod(len(values[name]) for name in _LISTS)
-    follows = is_ratio(values["space.d_ff"]) and values.get("space.around", "d_ff") != "d_ff"
-    points *= 1 if follows else d_ff_count(values["space.d_ff"])
+    widths = [name for name in _WIDTHS if values.get(name) is not None]
+    points *= max(_width_count(values[name], values) for name in widths)
     if points > MAX_POINTS:
-        named = (*_SIZES, *others, *_LISTS, "space.d_ff")
+        named = (*_SIZES, *others, *_LISTS, *widths)
         yield named, f"space: {points} points; at most {MAX_POINTS} are planned at once"
     elif not missing:
-        yield from _baseline(values["space.h"], values["space.d_ff"])
+        for name in widths:
+            yield from _baseline(name, values)
+
+
+def _width_count(spec: object, values: Mapping[str, Any]) -> int:
+    follows = is_ratio(spec) and values.get("space.around", "d_ff") != "d_ff"
+    return 1 if follows else d_ff_count(spec)
 
 
 def _missing(values: Mapping[str, Any]) -> Iterator[Complaint]:
@@ -52,7 +60,7 @@ def _missing(values: Mapping[str, Any]) -> Iterator[Complaint]:
         needing = [role.name for role in roles if name in role.dimensions]
         if needing and values.get(f"space.{name}") is None:
             which = f"role{'s' * (len(needing) > 1)} {', '.join(needing)}"
-            yield ("space.roles",), f"space.{name}: {which} cannot do without; give it, or a model=NAME"
+            yield ("space.roles",), f"space.{name}: {which} cannot do without; give it, or a model=NAME that has it"
     around = values.get("space.around", "d_ff")
     if around == "d_ff" or f"space.{around}" not in schema_keys():
         return
@@ -70,9 +78,11 @@ def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complai
         yield (low, high), f"{low} <= {high} must hold, but got {least} and {most}"
 
 
-def _baseline(h: object, d_ff: object) -> Iterator[Complaint]:
+def _baseline(name: str, values: Mapping[str, Any]) -> Iterator[Complaint]:
+    h = values["space.h"]
+    least = choice(h)[0][0] if values.get("space.around") == "h" else min(expand(h))
     try:
-        if is_ratio(d_ff):
-            by_ratio(d_ff, min(expand(h)))
+        if is_ratio(values[name]):
+            by_ratio(values[name], least)
     except InvalidValueError as error:
-        yield ("space.h", "space.d_ff"), f"space.d_ff: {error}"
+        yield ("space.h", name), f"{name}: {error}"

@@ -222,7 +222,12 @@ WRONG_ARGUMENTS = [
     ("space.d_ff={ratio: 8/3, distance: 100}", "{ratio, distance, step} lacks step"),
     ("space.d_ff={ratio: 8/0, distance: 1, step: 1}", "ratio: '8/0' divides by zero"),
     ("space.d_ff={ratio: 1/9999, distance: 1, step: 1}", "space.d_ff: ratio 1/9999 of h=4096 is less than 1"),
+    (
+        "space.expert_d_ff={ratio: 1/9999, distance: 1, step: 1}",
+        "space.expert_d_ff: ratio 1/9999 of h=4096 is less than 1",
+    ),
     ("space.h={start: 1, stop: 1_000_000}", "points; at most 10000000"),
+    ("space.expert_d_ff={start: 1, stop: 1_000_000}", "points; at most 10000000"),
     ("space.roles=mlp_dwn", "unknown role 'mlp_dwn'; did you mean mlp_down"),
     ("space.roles=[]", "space.roles: [] is no list of names; there are: seed_bmm, mlp_up"),
     ("space.roles=3", "3 is no list of names"),

@@ -118,7 +118,7 @@ def test_both_passes_are_paid_for_together() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["space.roles=qkv"], "space.a: role qkv cannot do without; give it, or a model=NAME"),
+        (["space.roles=qkv"], "space.a: role qkv cannot do without; give it, or a model=NAME that has it"),
         (["space.roles=logits"], "space.v: role logits cannot do without"),
         (["space.roles=experts"], "space.topk: role experts cannot do without"),
         (["space.around=a"], "space.around: none of the roles has a; those that do: qkv, attn_score"),
@@ -129,6 +129,10 @@ def test_both_passes_are_paid_for_together() -> None:
         (["space.d_ff={values: [8], baseline: 0}"], "baseline: 0 is too small"),
         (["space.d_ff={values: [8], step: 2}"], "unknown part 'step'; there are: values, baseline"),
         (["space.roles=qkv", "space.a=4", "space.around=kv"], "space.kv has no values to choose from"),
+        (
+            ["space.around=h", "space.h={values: [8], baseline: 1}", "space.d_ff={ratio: 0.5, distance: 4, step: 4}"],
+            "space.d_ff: ratio 1/2 of h=1 is less than 1",
+        ),
         (["model=llama-3-9b"], "llama-3-8b"),
         (["model=llama-3-8b", "space.h=x"], "argument 'space.h=x': space.h: 'x' is not a whole number"),
     ],
