@@ -60,9 +60,11 @@ def explanation_tables(found: Explanation, title: str = "") -> tuple[Table, ...]
 def _measured(found: Explanation) -> Iterator[str]:
     if found.measured is None:
         return
+    from orchestrator.tables import tflops
+
     least = None if found.roofline is None else found.roofline.least_s
     share = "" if least is None else f", {least / found.measured.seconds:.0%} of its roofline"
-    yield f"measured: {duration(found.measured.seconds)} a call, {found.measured.tflops:.1f} TFLOP/s{share}"
+    yield f"measured: {duration(found.measured.seconds)} a call, {tflops(found.measured.tflops)} TFLOP/s{share}"
     kernel = found.measured.kernel
     yield NOT_RECORDED if kernel is None else f"kernel: {kernel}"
 

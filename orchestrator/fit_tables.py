@@ -6,6 +6,7 @@ from orchestrator.alignment import alignments
 from orchestrator.explain_tables import NO_SMS, NOT_RECORDED, Table, change, joined, short_kernel
 from orchestrator.explained_run import MeasuredCandidate, MeasuredFamily, MeasuredPart
 from orchestrator.fit import Correlation, Fit
+from orchestrator.tables import tflops
 from orchestrator.tiles import chosen, cost
 
 UNKNOWN = "-"
@@ -51,7 +52,7 @@ def _rows(family: MeasuredFamily, each: MeasuredCandidate, best: MeasuredCandida
 
 def _part(part: MeasuredPart, sms: int | None) -> tuple[str, ...]:
     align = " ".join(str(each.elements) for each in alignments(part.gemm))
-    known = (part.name, f"{part.measured.tflops:.1f}", align)
+    known = (part.name, tflops(part.measured.tflops), align)
     if sms is None:
         return (*known, UNKNOWN, UNKNOWN, UNKNOWN)
     found = chosen(part.gemm, sms)

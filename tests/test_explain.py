@@ -226,6 +226,16 @@ def test_a_cpu_has_no_tiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert (found["fits"], found["gemms"][0]["quantisations"]) == ([], [])
 
 
+def test_the_rate_of_a_slow_device_has_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = replace(DEVICE, kind="cpu", gpu="a CPU")
+    store = RunStore.create(tmp_path, "slow", {})
+    family = up_family([64, 96])
+    measured = measurement(family, per_flop({64: 238.0, 96: 238.0}), device=here)
+    store.write_shard(shard_table(as_bundle(family), measured, Timing(), attempt=1, code_version="1", plan_hash="p"))
+    assert " 0.00420 " in call(capsys, str(store.path))[1]
+    assert ", 0.00420 TFLOP/s" in call(capsys, str(store.path), "d_ff=64")[1]
+
+
 def test_json_of_a_run_has_every_gemm_and_the_fits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run(tmp_path, [mlp_family([64, 96], baseline=64)], kernels={64: NVJET})
     found: dict[str, Any] = json.loads(call(capsys, path, "--json")[1])
