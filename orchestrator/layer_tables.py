@@ -57,7 +57,7 @@ def summary(results: Sequence[LayerResult]) -> Iterator[tuple[str, ...]]:
             yield (
                 str(result.case.model.h),
                 variant.name,
-                duration(variant.seconds) + lacks,
+                duration(variant.seconds or None) + lacks,
                 percent(variant.gemm_share),
                 percent(variant.product_share),
                 _rate(variant.tflops),
@@ -88,9 +88,7 @@ def _layer(result: LayerResult) -> Iterator[RenderableType]:
     for variant in result.summary.variants:
         yield Text(f"\n{TITLES.get(variant.name, variant.name)}", style="bold")
         rows = [_cells(row) for row in variant.rows if row.seconds]
-        rows.append(
-            ("sum", "", duration(variant.seconds), _half(variant.interval), percent(1.0), _rate(variant.tflops), "")
-        )
+        rows.append(_sum(variant))
         yield _table(COLUMNS, rows)
         yield Text("\n".join(_notes(variant)))
     yield Text("\nfused attention (PyTorch's SDPA, causal)", style="bold")
@@ -128,6 +126,12 @@ def _cells(row: Row) -> tuple[str, ...]:
         _rate(row.tflops),
         row.launch or UNKNOWN,
     )
+
+
+def _sum(variant: VariantSummary) -> tuple[str, ...]:
+    """The cells of all components together; where none was measured there is no sum."""
+    seconds, share = (variant.seconds, 1.0) if variant.seconds else (None, None)
+    return "sum", "", duration(seconds), _half(variant.interval), percent(share), _rate(variant.tflops), ""
 
 
 def _half(interval: Interval | None) -> str:

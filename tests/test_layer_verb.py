@@ -136,5 +136,12 @@ def test_a_sum_that_lacks_a_component_says_so_in_the_table_and_the_summary() -> 
     assert document([found])["layers"][0]["variants"][0]["missing"] == ["softmax"]
 
 
+def test_where_nothing_was_measured_there_is_no_sum() -> None:
+    nothing = [replace(SKIPPED, gemm_id=each.key) for each in layer(LayerCase(model=LARGE, b=4, s=2048)).components]
+    lines = [line.split() for line in drawn(result(LARGE, *nothing), result(LARGE, *nothing)).splitlines()]
+    assert [line for line in lines if line[:1] == ["sum"]] == [["sum", "-", "-", "-", "-"]] * 4
+    assert [str(LARGE.h), "unfused", "-", "*", "-", "-", "-"] in lines
+
+
 def test_a_throttled_device_is_told() -> None:
     assert "the device was throttled (hw_slowdown)" in drawn(result(LARGE))
