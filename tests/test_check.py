@@ -239,7 +239,7 @@ def test_a_model_that_no_tp_can_hold() -> None:
     huge = Model(name="x", h=16384, layers=500, a=128, kv=8, head_dim=128, d_ff=65536, v=131072)
     finding = found(on(Case(model=huge, tp=8), "l4"), "tensor_parallel")
     assert (finding.status, finding.value, finding.suggestions) == (FAIL, None, ())
-    assert "no tp is enough" in finding.reason
+    assert "no tp that divides a and h is enough" in finding.reason
 
 
 def test_without_a_gpu_the_rules_of_memory_say_so() -> None:
