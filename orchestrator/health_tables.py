@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.health_records import PROBLEM, Finding, Fleet, NodeReport
+from orchestrator.output import Output
 from tasks.gpu_facts import GpuFacts
 
 GIB = 2**30
@@ -21,7 +22,7 @@ GPU_COLUMNS = ("node", "GPU", "UUID", "free/GiB", "MHz/max", "W/default", "°C",
 
 def show(fleet: Fleet, findings: Sequence[Finding], console: Console | None = None) -> None:
     """Print nodes, GPUs and findings; colour only on a terminal, and not under ``NO_COLOR``."""
-    console = console or Console()
+    console = console or Output()
     console.print(_table(NODE_COLUMNS, map(_node, fleet.reports)))
     if devices := list(_devices(fleet)):
         console.print(_table(GPU_COLUMNS, devices))

@@ -10,6 +10,7 @@ from rich.text import Text
 from orchestrator.layer import FLASH, UNFUSED, LayerCase
 from orchestrator.layer_result import LayerResult
 from orchestrator.layer_summary import Row, VariantSummary
+from orchestrator.output import Output
 from orchestrator.tables import tflops
 from tasks.interval import Interval
 
@@ -25,7 +26,7 @@ LEGEND = (
 
 def show(results: Sequence[LayerResult], console: Console | None = None) -> None:
     """Print a table per layer and variant, then, of several layers, a summary."""
-    console = console or Console()
+    console = console or Output()
     for result in results:
         console.print(Text(title(result.case), style="bold cyan"))
         for renderable in _layer(result):

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from orchestrator.fleet import Fleet
 from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
+from orchestrator.output import Output
 from orchestrator.tables import LEGEND, TextTable, family_tables, status_counts
 
 GAP = 2
@@ -47,7 +48,7 @@ def show(
     fleets: Sequence[Fleet] = (),
 ) -> None:
     """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``."""
-    console = console or _Output()
+    console = console or Output()
     for renderable in family_renderables(ranking, top, console.width):
         console.print(renderable)
     if ranking.num_rows:
@@ -73,14 +74,6 @@ def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (
     for table in fleet_tables(fleets):
         blocks += _markdown_blocks(table)
     return "\n\n".join([*blocks, FLEET_LEGEND] if fleets else blocks) + "\n"
-
-
-class _Output(Console):
-    """Standard output, whose end is for the caller to judge: rich would end the program with a code of its own."""
-
-    def on_broken_pipe(self) -> None:
-        """Leave the error, which is being handled, to the caller."""
-        raise
 
 
 def _renderable(table: TextTable, width: int) -> RenderableType:

@@ -250,3 +250,16 @@ def read_by_nobody(*words: str, **environment: str) -> tuple[int, str]:
 @pytest.mark.parametrize("word", ["--help", "plan"])
 def test_a_reader_that_leaves_is_no_error(word: str, buffering: dict[str, str]) -> None:
     assert read_by_nobody(word, **buffering) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("check", "model=llama-2-7b"), 0),
+        (("check", "model=gpt-3-2.7b"), 1),
+        (("check", "model=gpt-3-2.7b", "--json"), 1),
+        (("explain", "examples/h200-seed-and-mlp"), 0),
+    ],
+)
+def test_what_was_found_is_told_by_the_exit_code_also_where_nobody_reads(words: tuple[str, ...], code: int) -> None:
+    assert read_by_nobody(*words) == (code, "")

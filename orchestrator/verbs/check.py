@@ -7,6 +7,7 @@ import sys
 from orchestrator.check import check
 from orchestrator.check_arguments import HELP, parse
 from orchestrator.check_finding import FAIL
+from orchestrator.printing import printed
 
 EXIT_CODES = (
     "exit codes: 0 no rule fails; 1 a rule fails; 2 usage, or a model or run that cannot be read; 130 interrupted"
@@ -35,8 +36,11 @@ def execute(arguments: argparse.Namespace) -> int:
     findings = check(case)
     from orchestrator.check_report import document, show
 
-    if arguments.json:
-        sys.stdout.write(json.dumps(document(case, findings, notes), indent=2) + "\n")
-    else:
-        show(case, findings, notes)
-    return int(any(finding.status == FAIL for finding in findings))
+    def report() -> None:
+        if arguments.json:
+            sys.stdout.write(json.dumps(document(case, findings, notes), indent=2) + "\n")
+        else:
+            show(case, findings, notes)
+
+    whole = printed(report)
+    return int(not whole or any(finding.status == FAIL for finding in findings))

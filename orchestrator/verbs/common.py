@@ -1,9 +1,7 @@
 """What several verbs share: the arguments that make a configuration, and those that name a run."""
 
 import argparse
-import os
 import sys
-from collections.abc import Callable
 
 from orchestrator import config as configuration
 from orchestrator.errors import ConfigError, Problem
@@ -48,25 +46,3 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "run", nargs="?", default="latest", metavar="RUN", help="path, URI, name or latest (the default)"
     )
     parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
-
-
-def printed(show: Callable[[], None]) -> bool:
-    """Print by ``show``; tell whether it could be written.
-
-    How a sweep ended is told by its exit code, also where nobody reads its tables any more.
-    """
-    try:
-        show()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _nowhere()  # the reader has seen enough
-    except OSError as error:
-        _nowhere()
-        sys.stderr.write(f"cannot write the output: {error.strerror or error}\n")
-        return False
-    return True
-
-
-def _nowhere() -> None:
-    """Point standard output elsewhere, or closing it fails again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import cluster
+from orchestrator.printing import printed
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
 
 if TYPE_CHECKING:
@@ -41,13 +42,17 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.health_records import PROBLEM
 
     findings = examine(fleet)
-    if arguments.json:
-        sys.stdout.write(json.dumps(document(config, fleet, findings), indent=2) + "\n")
-    else:
-        from orchestrator.health_tables import show
 
-        show(fleet, findings)
-    return int(any(finding.severity == PROBLEM for finding in findings))
+    def report() -> None:
+        if arguments.json:
+            sys.stdout.write(json.dumps(document(config, fleet, findings), indent=2) + "\n")
+        else:
+            from orchestrator.health_tables import show
+
+            show(fleet, findings)
+
+    whole = printed(report)
+    return int(not whole or any(finding.severity == PROBLEM for finding in findings))
 
 
 def document(config: "Config", fleet: "Fleet", findings: "Sequence[Finding]") -> dict[str, Any]:

@@ -10,6 +10,7 @@ from orchestrator.errors import StoreError, unknown
 from orchestrator.explain_arguments import GEMM_HELP, RUN_HELP, GemmWish, RunWish, parse
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
+from orchestrator.printing import printed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,12 +78,16 @@ def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
     families = measured_families(store, ranking)
     wanted = _wanted(families, wish, str(store.path))
     found = fits(families)  # of all that was measured: a part of it would say less
-    if arguments.json:
-        _write_json(document(wanted, found))
-    else:
-        shown = _detail(wanted) if wish.value is not None else _overview(wanted, arguments.top)
-        sys.stdout.write(text([*shown, *fit_tables(_of(found, wanted)), *_notes(ranking.problems, ranking.notes)]))
-    return int(bool(ranking.problems))
+
+    def report() -> None:
+        if arguments.json:
+            _write_json(document(wanted, found))
+        else:
+            shown = _detail(wanted) if wish.value is not None else _overview(wanted, arguments.top)
+            sys.stdout.write(text([*shown, *fit_tables(_of(found, wanted)), *_notes(ranking.problems, ranking.notes)]))
+
+    whole = printed(report)
+    return int(not whole or bool(ranking.problems))
 
 
 def _wanted(families: "Sequence[MeasuredFamily]", wish: RunWish, run: str) -> "list[MeasuredFamily]":

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.layer_arguments import HELP, Asked, parse
+from orchestrator.printing import printed
 
 if TYPE_CHECKING:
     from orchestrator.layer_result import LayerResult
@@ -31,11 +32,14 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.layer_result import document
     from orchestrator.layer_tables import show
 
-    if arguments.json:
-        sys.stdout.write(json.dumps(document(results), indent=2) + "\n")
-    else:
-        show(results)
-    return int(not all(result.whole for result in results))
+    def report() -> None:
+        if arguments.json:
+            sys.stdout.write(json.dumps(document(results), indent=2) + "\n")
+        else:
+            show(results)
+
+    whole = printed(report)
+    return int(not whole or not all(result.whole for result in results))
 
 
 def _measured(asked: Asked) -> "list[LayerResult]":

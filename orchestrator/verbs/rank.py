@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from orchestrator.errors import StoreError
+from orchestrator.printing import printed
 from orchestrator.schema import Rank
 from orchestrator.verbs.common import add_run
 
@@ -38,7 +39,9 @@ def execute(arguments: argparse.Namespace) -> int:
     store = find_run(arguments.run, arguments.dir)
     top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
     ranking = rank(store, include_suspects=arguments.include_suspects)
-    show(store.path, ranking.table, top, ranking.problems, notes=ranking.notes, fleets=ranking.fleets)
+    whole = printed(
+        lambda: show(store.path, ranking.table, top, ranking.problems, notes=ranking.notes, fleets=ranking.fleets)
+    )
     text = markdown(store.path, ranking.table, top, notes=ranking.notes, fleets=ranking.fleets)
     try:
         store.write_ranking(ranking.table, text)
@@ -46,4 +49,4 @@ def execute(arguments: argparse.Namespace) -> int:
             upload(store.path)
     except StoreError as error:  # somebody else's run, an archive: the tables are what was asked for
         sys.stderr.write(f"the ranking was not written everywhere: {error}\n")
-    return int(bool(ranking.problems))
+    return int(not whole or bool(ranking.problems))

@@ -15,10 +15,11 @@ from orchestrator import __version__, cluster, resumption
 from orchestrator import config as configuration
 from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
+from orchestrator.printing import printed
 from orchestrator.results import Results, results
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
-from orchestrator.verbs.common import add_sweep, configured, printed, printed_cfg
+from orchestrator.verbs.common import add_sweep, configured, printed_cfg
 
 if TYPE_CHECKING:
     from orchestrator.driver import SweepResult

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.canary import is_canary
+from orchestrator.printing import printed
 from orchestrator.verbs.common import add_run
 from tasks.records import NO_FAILURE
 
@@ -29,8 +30,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     store = find_run(arguments.run, arguments.dir)
     lines, failed = _status(store)
-    sys.stdout.write("\n".join(lines) + "\n")
-    return int(failed)
+    whole = printed(lambda: sys.stdout.write("\n".join(lines) + "\n"))
+    return int(failed or not whole)
 
 
 def _status(store: "RunStore") -> tuple[list[str], bool]:
