@@ -94,9 +94,10 @@ def _family(slate: Slate, where: Where) -> tuple[Family | None, list[Skip]]:
     exact = slate.exact
     baseline = None if exact is None else max((value for value in possible if value <= exact), default=None)
     wanted = {value for value in possible if where.evaluate(**slate.dimensions(value))} if where.text else {*possible}
+    unmet = f"space.where ({where.text}) does not hold{_lacking(slate, where)}"
     for value in possible:
         if not wanted or not (value in wanted or value == baseline):
-            reasons[value] = ("space.where", f"space.where ({where.text}) does not hold")
+            reasons[value] = ("space.where", unmet)
     candidates = tuple(
         replace(made, baseline=True) if value == baseline else made
         for value, made in possible.items()
@@ -109,6 +110,13 @@ def _family(slate: Slate, where: Where) -> tuple[Family | None, list[Skip]]:
         if value in reasons
     ]
     return Family(**key, candidates=candidates) if candidates else None, skips
+
+
+def _lacking(slate: Slate, where: Where) -> str:
+    """Name what the condition asks for and the role does not have: none of its Points can meet it."""
+    known = slate.dimensions(slate.values[0]) if where.names else {}
+    lacking = sorted(name for name in where.names if known.get(name) is None)
+    return f": {slate.role.name} has no {' and no '.join(lacking)}" if lacking else ""
 
 
 def _fields(key: FamilyKey) -> dict[str, Any]:

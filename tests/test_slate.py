@@ -104,6 +104,14 @@ def test_where_may_name_what_follows_the_choice() -> None:
     assert [c.value for c in family.candidates] == [4, 8]
 
 
+def test_a_role_that_lacks_what_where_names_is_skipped_with_the_reason() -> None:
+    expansion = expand("space.roles=mlp_up,qkv", "space.a=4", "space.d_ff=512", "space.where=kv == 4 or h > 1")
+    assert [family.role for family in expansion.families] == ["qkv"]
+    assert [skip.reason for skip in expansion.skips] == [
+        "space.where (kv == 4 or h > 1) does not hold: mlp_up has no kv"
+    ]
+
+
 def test_heads_that_do_not_divide_h_are_skipped_with_the_reason() -> None:
     expansion = expand("space.roles=attn", "space.a=4,5", "space.around=a")
     assert [skip.reason for skip in expansion.skips] == ["a=5 does not divide h=256"]
