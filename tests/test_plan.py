@@ -240,3 +240,12 @@ def test_a_plan_does_not_depend_on_where_the_results_go() -> None:
     of = config()
     moved = replace(of, conf_name="other")
     assert plan(of, expand_space(of)) == plan(moved, expand_space(moved))
+
+
+def test_the_columns_of_families_stand_under_one_another(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["space.around=experts", "space.ep=1,8", "space.roles=router,experts"]
+    assert cli.main(["plan", "conf=h200", "model=mixtral-8x7b", *words]) == 0
+    head, *lines = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    end = head.index("candidates") + len("candidates")
+    assert len(lines) > 8
+    assert all(line[:end].split()[-1].isdecimal() and line[end] == " " for line in lines)
