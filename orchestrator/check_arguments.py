@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from orchestrator.check_case import RUNNING, Case
 from orchestrator.model_words import MODEL_KEYS, RUNNING_KEYS, models
-from orchestrator.rules import Choice, Text
-from orchestrator.words import GPU, Key, Words
+from orchestrator.rules import Text
+from orchestrator.words import GPU, Key, Words, one_of
 from tasks.gemm import ELEMENT_BYTES
 
 MODES = ("training", "inference")
@@ -17,14 +17,10 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         **MODEL_KEYS,
         **RUNNING_KEYS,
         "gpu": GPU,
-        "mode": Key(rule=Choice(what="mode", names=lambda: MODES), help="training|inference [training]"),
-        "dtype": Key(
-            rule=Choice(what="dtype", names=lambda: ELEMENT_BYTES),
-            help=f"element type: {'|'.join(ELEMENT_BYTES)} [fp16]",
-        ),
+        "mode": one_of("mode", MODES, "{} [training]"),
+        "dtype": one_of("dtype", ELEMENT_BYTES, "element type: {} [fp16]"),
         "results": Key(
-            rule=Text(type_text="a run"),
-            help="a run whose ranking says what a d_ff gains: path, name or latest",
+            rule=Text(type_text="a run"), help="a run whose ranking says what a d_ff gains: path, name or latest"
         ),
     }
 )

@@ -14,7 +14,7 @@ from orchestrator.cross_checks import cross_checks
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.rules import Rule
 from orchestrator.schema import AROUND, SECTIONS, WRITTEN, Config, schema_keys
-from orchestrator.yaml_text import checked_node
+from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
 
 BASE = "base"
 AROUND_KEY = "space.around"
@@ -275,6 +275,8 @@ def _plain(build: Callable[[], object]) -> object:
         raise InvalidValueError(f"{where}{error.problem or error.context}") from None
     except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:  # ValueError: ``!!int x``, 5000 digits
         raise InvalidValueError(shorten(str(error).splitlines()[0])) from None
+    except TAG_ERRORS:
+        raise InvalidValueError(TAG_MESSAGE) from None
     except RecursionError:
         raise InvalidValueError("is nested too deeply") from None
 

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from orchestrator.axis import MAX_DIMENSION
 from orchestrator.errors import shorten
 from orchestrator.explanation import Gpu
-from orchestrator.rules import Choice, Integer, Text
+from orchestrator.rules import Integer, Text
 from orchestrator.schema import AROUND
-from orchestrator.words import GPU, Key, Words
+from orchestrator.words import GPU, Key, Words, one_of
 from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm
 
 _SIZE = Integer(high=MAX_DIMENSION)
@@ -20,14 +20,8 @@ GEMM_KEYS: Mapping[str, Key] = MappingProxyType(
         "n": Key(rule=_SIZE, help="columns of C"),
         "k": Key(rule=_SIZE, help="the reduction dimension"),
         "b": Key(rule=_SIZE, help="matrices of a batch: more than one is torch.bmm [1]"),
-        "dtype": Key(
-            rule=Choice(what="dtype", names=lambda: ELEMENT_BYTES),
-            help=f"element type: {'|'.join(ELEMENT_BYTES)} [fp16]",
-        ),
-        "layout": Key(
-            rule=Choice(what="layout", names=lambda: LAYOUTS),
-            help=f"{'|'.join(LAYOUTS)}; nt: B is stored (n, k), as nn.Linear keeps it [nt]",
-        ),
+        "dtype": one_of("dtype", ELEMENT_BYTES, "element type: {} [fp16]"),
+        "layout": one_of("layout", LAYOUTS, "{}; nt: B is stored (n, k), as nn.Linear keeps it [nt]"),
         "gpu": GPU,
     }
 )

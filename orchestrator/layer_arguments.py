@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 from orchestrator.layer import DTYPES, LayerCase, problems
 from orchestrator.model_words import HEAD_DIM, KINDS, MODEL_KEYS, RUNNING_KEYS, SIZES, SWIGLU_MULTIPLE, models
-from orchestrator.rules import Choice, Integer, Switch
-from orchestrator.words import Key, Words
+from orchestrator.rules import Integer, Switch
+from orchestrator.words import Key, Words, one_of
 
 MOST_VALUES = 32
 RUNNING = ("tp", "ep", "b", "s")
@@ -23,7 +23,7 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         ),
         **RUNNING_KEYS,
         "ep": Key(rule=Integer(), help="expert-parallel size [1]"),
-        "dtype": Key(rule=Choice(what="dtype", names=lambda: DTYPES), help=f"element type: {'|'.join(DTYPES)} [bf16]"),
+        "dtype": one_of("dtype", DTYPES, "element type: {} [bf16]"),
         "training": Key(rule=Switch(), help="true|false: with dropout [false]"),
         "rounds": Key(rule=Integer(low=10, high=10_000), help="most rounds; 10 are the least [30]"),
         "seed": Key(rule=Integer(low=0), help="of the order in a round [0]"),

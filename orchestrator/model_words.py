@@ -9,8 +9,8 @@ from orchestrator.errors import ConfigError
 from orchestrator.model import Model
 from orchestrator.models import load_model
 from orchestrator.reshape import DIMENSIONS, reshape
-from orchestrator.rules import Choice, Integer, Text
-from orchestrator.words import Key, Words
+from orchestrator.rules import Integer, Text
+from orchestrator.words import Key, Words, one_of
 
 HEAD_DIM = 128
 """Size of a head where nothing says what it is: that of Llama, Mistral and GPT-3 175B."""
@@ -20,10 +20,7 @@ SWIGLU_MULTIPLE = 256
 _SIZE, _COUNT = Integer(), Integer(low=0)
 MODEL_KEYS: Mapping[str, Key] = MappingProxyType(
     {
-        "model": Key(
-            rule=Text(type_text="a name or path"),
-            help="a ready-made model, or the path of a config.json (Hugging Face)",
-        ),
+        "model": Key(rule=Text(type_text="a name or path"), help="a ready-made model, or a config.json (Hugging Face)"),
         "h": Key(rule=_SIZE, help="hidden size"),
         "a": Key(rule=_SIZE, help="attention heads"),
         "kv": Key(rule=_SIZE, help="key/value heads [a]"),
@@ -31,11 +28,8 @@ MODEL_KEYS: Mapping[str, Key] = MappingProxyType(
         "d_ff": Key(rule=_SIZE, help="hidden size of the MLP"),
         "v": Key(rule=_SIZE, help="vocabulary"),
         "layers": Key(rule=_SIZE, help="layers"),
-        "mlp": Key(rule=Choice(what="MLP", names=lambda: ("swiglu", "gelu")), help="kind of MLP: swiglu|gelu [swiglu]"),
-        "norm": Key(
-            rule=Choice(what="norm", names=lambda: ("rms", "layer")),
-            help="kind of norm: rms|layer [rms; layer with gelu]",
-        ),
+        "mlp": one_of("MLP", ("swiglu", "gelu"), "kind of MLP: {} [swiglu]"),
+        "norm": one_of("norm", ("rms", "layer"), "kind of norm: {} [rms; layer with gelu]"),
         "norms": Key(rule=_COUNT, help="norms of a layer [2]"),
         "positions": Key(rule=_COUNT, help="learned positions; 0: rotary ones [0]"),
         "experts": Key(rule=_COUNT, help="routed experts of a layer [0]"),

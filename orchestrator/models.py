@@ -12,7 +12,7 @@ import yaml
 from orchestrator import hf_config, model_file
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.model import Model
-from orchestrator.yaml_text import checked_node
+from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
 
 HF_FILE = "config.json"
 _YAML = (".yaml", ".yml")
@@ -110,12 +110,14 @@ def _json(text: str) -> Mapping[str, object]:
 
 
 def _yaml(text: str) -> Mapping[str, object]:
-    checked_node(text, lambda mark: f"line {mark.line + 1}: is not valid YAML: ")
+    node = checked_node(text, lambda mark: f"line {mark.line + 1}: is not valid YAML: ")
     try:
-        values = yaml.safe_load(text)
+        values = None if node is None else yaml.SafeLoader("").construct_document(node)
     except yaml.MarkedYAMLError as error:
         raise InvalidValueError(f"line {error.problem_mark.line + 1}: is not valid YAML: {error.problem}") from None
-    except ValueError as error:  # a number of more than 4300 digits
+    except TAG_ERRORS:
+        raise InvalidValueError(TAG_MESSAGE) from None
+    except ValueError as error:  # a number of more than 4300 digits, a date that is none
         raise InvalidValueError(f"is not valid YAML: {shorten(str(error))}") from None
     return _mapping(values, "no mapping of a model's dimensions, such as 'h: 4096'")
 

@@ -1,7 +1,7 @@
 """The ``key=value`` words of a verb: each is checked by its key's rule, and everything wrong is told at once."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,11 @@ class Key:
     help: str
 
 
+def one_of(what: str, names: Collection[str], help: str) -> Key:
+    """Return a key that takes one of ``names``; ``{}`` in its help is all of them."""
+    return Key(rule=Choice(what=what, names=lambda: names), help=help.format("|".join(names)))
+
+
 GPU = Key(
     rule=Choice(what="GPU", names=catalogue.names),
     help="GPU of the catalogue, or a family: the one that its ready-made sweep is planned for",
@@ -34,12 +39,8 @@ GPU = Key(
 
 def listed(keys: Mapping[str, Key]) -> str:
     """Return the keys with their help, a line each; where there are two names for one, both."""
-    lines = [("/".join((name, *_others(name))), key.help) for name, key in keys.items()]
-    return "\n".join(f"  {name:<13} {text}" for name, text in lines)
-
-
-def _others(name: str) -> Iterator[str]:
-    return (alias for alias, key in ALIASES.items() if key == name)
+    other = {key: f"{key}/{alias}" for alias, key in ALIASES.items()}
+    return "\n".join(f"  {other.get(name, name):<13} {key.help}" for name, key in keys.items())
 
 
 class Words:

