@@ -450,6 +450,9 @@ def test_a_broken_file_of_ones_own_is_told_the_key(changes: dict[str, Any], mess
     [
         ("h: [1\n", "line 2: is not valid YAML"),
         ("h: 4096\na: 010\n", "line 2: '010' is an octal or base-60 number"),
+        ("h: 1\n? [a]\n: 1\n", "line 2: is not valid YAML: found unhashable key"),
+        ("h: !!timestamp x\n", "has a value that is not what its YAML tag says"),
+        ("h: 2024-13-10\n", "is not valid YAML: month must be in 1..12"),
         ("4096", "is no mapping"),
         ("", "is no mapping"),
     ],
