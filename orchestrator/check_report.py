@@ -1,5 +1,6 @@
 """What ``check`` found, in the terminal and as plain values."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -43,6 +44,13 @@ def counts(findings: Sequence[Finding]) -> dict[str, int]:
 def show(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console | None = None) -> None:
     """Print a line or more for each rule; colour only on a terminal, and not under ``NO_COLOR``."""
     console = console or Console()
+    with console.capture() as drawn:
+        _draw(case, findings, notes, console)
+    lines = drawn.get()  # a grid's cells are filled up with blanks
+    console.file.write(lines if console.is_terminal else re.sub(" +$", "", lines, flags=re.MULTILINE))
+
+
+def _draw(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console) -> None:
     for line in _heading(case):
         console.print(Text(line, style="bold cyan"))
     grid = Table.grid(padding=(0, 1, 0, 0))
