@@ -1,6 +1,5 @@
 """What ``check`` found, in the terminal and as plain values."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from orchestrator.check_case import Case
 from orchestrator.check_finding import FAIL, PASS, SKIP, STATUSES, WARN, Finding, Suggestion
 from orchestrator.check_measured import Gain
 from orchestrator.check_parameters import parameters
+from orchestrator.drawing import write
 
 STYLES = {PASS: "green", WARN: "yellow", FAIL: "bold red", SKIP: "dim"}
 
@@ -43,11 +43,7 @@ def counts(findings: Sequence[Finding]) -> dict[str, int]:
 
 def show(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console | None = None) -> None:
     """Print a line or more for each rule; colour only on a terminal, and not under ``NO_COLOR``."""
-    console = console or Console()
-    with console.capture() as drawn:
-        _draw(case, findings, notes, console)
-    lines = drawn.get()  # a grid's cells are filled up with blanks
-    console.file.write(lines if console.is_terminal else re.sub(" +$", "", lines, flags=re.MULTILINE))
+    write(console or Console(), lambda console: _draw(case, findings, notes, console))
 
 
 def _draw(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console) -> None:
