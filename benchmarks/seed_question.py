@@ -1,5 +1,6 @@
 """The seed's question as a user asks it: the whole command, twice, and by the seed's own protocol."""
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,13 @@ def line(results: Path, name: str, wall: float) -> str:
     )
 
 
+RUNS: dict[str, tuple[str, ...]] = {"first": (), "second": (), "seed-protocol": ("timing.protocol=seed",)}
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="*", default=list(RUNS), help="which (default: all)")
+    runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch)
         print(
@@ -55,8 +62,8 @@ def main() -> None:
             "| ratio | in the best's tie group | stopped |"
         )
         print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---|")
-        for name, overrides in (("first", ()), ("second", ()), ("seed-protocol", ("timing.protocol=seed",))):
-            print(line(results, name, ask(results, name, *overrides)), flush=True)
+        for name in runs:
+            print(line(results, name, ask(results, name, *RUNS[name])), flush=True)
 
 
 if __name__ == "__main__":

@@ -105,13 +105,14 @@ def fp8(rows: list[Row]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for the runs")
+    parser.add_argument("--prefix", default="", help="what the runs' names begin with")
     parser.add_argument("words", nargs="*", metavar="key=value", help="values to replace in every sweep")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         results = arguments.out or Path(scratch)
         for name, words, table in (("heads", HEADS, heads), ("gpt-3-2.7b", GPT_3, gpt_3), ("fp8", FP8, fp8)):
             print(f"\n{name}: {' '.join(words)}\n")
-            print("\n".join(table(sweep(results, name, *words, *arguments.words))), flush=True)
+            print("\n".join(table(sweep(results, arguments.prefix + name, *words, *arguments.words))), flush=True)
 
 
 if __name__ == "__main__":

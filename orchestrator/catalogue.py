@@ -90,9 +90,28 @@ def family_or_key(text: str) -> tuple[GpuSpec, ...]:
     return family
 
 
-def _spec(key: str, text: str) -> GpuSpec:
+def representative(text: str) -> GpuSpec:
+    """Return the model that stands for ``text``: of a family the one that its ready-made sweep is planned for.
+
+    >>> representative("h100").key
+    'h100-sxm'
+    """
+    models = family_or_key(text)
+    sweep = files("conf").joinpath(f"{text}.yaml")
+    if len(models) == 1 or not sweep.is_file():
+        return models[0]
+    key = (_read(sweep.read_text("utf-8")).get("cluster") or {}).get("reference_gpu")
+    return next((spec for spec in models if spec.key == key), models[0])
+
+
+def _read(text: str) -> dict[str, Any]:
     # libyaml's loader, where PyYAML has it, is five times faster
     facts: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return facts
+
+
+def _spec(key: str, text: str) -> GpuSpec:
+    facts = _read(text)
     facts["names"], facts["sources"] = tuple(facts["names"]), tuple(facts["sources"])
     facts["peak_tflops"] = MappingProxyType(facts["peak_tflops"])
     return GpuSpec(key=key, **facts)

@@ -35,7 +35,8 @@ class Gain:
 class MeasuredValue:
     """One Candidate. dimensions: what the ranking says of its model.
 
-    relative: cost per FLOP over the best's; tie_group 1: cannot be told from the best.
+    relative: cost per FLOP over the best's; tie_group 1: cannot be told from the best. speedup: over the baseline, with
+    its interval, which is that pair's own; None where the Family has no baseline.
     """
 
     value: int
@@ -45,6 +46,8 @@ class MeasuredValue:
     relative: float
     low: float | None
     high: float | None
+    baseline: bool = False
+    speedup: tuple[float | None, float | None, float | None] = (None, None, None)
 
     def is_of(self, model: Model, without: Sequence[str] = ()) -> bool:
         """Return whether every known dimension, but for those of ``without``, is the model's."""
@@ -86,10 +89,13 @@ class MeasuredFamily:
         before, after = self.find(old), self.find(new)
         if before is None or after is None:
             return None
+        speedup, low, high = after.speedup
+        if before.baseline and speedup is not None:
+            return Gain(percent=(speedup - 1) * 100, low=_percent(low), high=_percent(high))
         return Gain(
-            percent=_percent(before.relative, after.relative),
-            low=None if before.low is None or after.high is None else _percent(before.low, after.high),
-            high=None if before.high is None or after.low is None else _percent(before.high, after.low),
+            percent=(before.relative / after.relative - 1) * 100,
+            low=None if before.low is None or after.high is None else (before.low / after.high - 1) * 100,
+            high=None if before.high is None or after.low is None else (before.high / after.low - 1) * 100,
         )
 
 
@@ -135,8 +141,10 @@ def _value(row: Row, axis: str, dimension: str) -> MeasuredValue:
         relative=row["relative"],
         low=row["relative_low"],
         high=row["relative_high"],
+        baseline=bool(row.get("baseline")),
+        speedup=(row.get("speedup"), row.get("speedup_low"), row.get("speedup_high")),
     )
 
 
-def _percent(before: float, after: float) -> float:
-    return (before / after - 1) * 100
+def _percent(speedup: float | None) -> float | None:
+    return None if speedup is None else (speedup - 1) * 100

@@ -13,7 +13,7 @@ from orchestrator.check_case import Case
 from orchestrator.check_finding import FAIL, PASS, SKIP, STATUSES, WARN, Finding, Suggestion
 from orchestrator.check_measured import Gain
 from orchestrator.check_parameters import parameters
-from orchestrator.output import Output
+from orchestrator.drawing import write
 
 STYLES = {PASS: "green", WARN: "yellow", FAIL: "bold red", SKIP: "dim"}
 
@@ -43,7 +43,10 @@ def counts(findings: Sequence[Finding]) -> dict[str, int]:
 
 def show(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console | None = None) -> None:
     """Print a line or more for each rule; colour only on a terminal, and not under ``NO_COLOR``."""
-    console = console or Output()
+    write(console or Console(), lambda console: _draw(case, findings, notes, console))
+
+
+def _draw(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console) -> None:
     for line in _heading(case):
         console.print(Text(line, style="bold cyan"))
     grid = Table.grid(padding=(0, 1, 0, 0))

@@ -1,8 +1,7 @@
 """Composes a configuration: base, the sweep's file, arguments. The only module that touches OmegaConf."""
 
 import dataclasses
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +14,11 @@ from orchestrator.cross_checks import cross_checks
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.rules import Rule
 from orchestrator.schema import AROUND, SECTIONS, WRITTEN, Config, schema_keys
+from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
 
 BASE = "base"
 AROUND_KEY = "space.around"
 MODEL_KEY = "model"
-_AMBIGUOUS = re.compile(r"[-+]?(0\d[\d_]*|\d[\d_]*(:[0-5]?\d)+)")  # octal and base-60 numbers of YAML 1.1
 
 _PART = Rule(type_text="a number")  # a part of an axis, such as space.h.step; the axis as a whole is checked later
 
@@ -117,10 +116,7 @@ class _Draft:
                 ahead.read_argument(word)
         around = str({AROUND_KEY: self.keys[AROUND_KEY].default, **self.values, **ahead.values}[AROUND_KEY])
         try:
-            model = load_model(text)
-        except InvalidValueError as error:
-            self._report(origin, str(error))
-            return
+            model = load_model(text, origin)
         except ConfigError as error:
             self.problems += error.problems
             return
@@ -246,7 +242,7 @@ def _ready_made(name: str) -> Path:
 
 def _parse_file(text: str) -> Mapping[Any, Any]:
     """Parse the text of a file, whose top must be a mapping (or empty)."""
-    node = _checked_node(text, lambda mark: f"line {mark.line + 1}, column {mark.column + 1}: ")
+    node = checked_node(text, lambda mark: f"line {mark.line + 1}, column {mark.column + 1}: ")
     if node is not None and not isinstance(node, yaml.MappingNode):
         raise InvalidValueError("is not a mapping of sections, such as 'space:', to their keys")
     return cast(Mapping[Any, Any], _plain(lambda: OmegaConf.create(text)))
@@ -265,50 +261,12 @@ def _parse_argument(rule: Rule, text: str) -> object:
 
 
 def _parse_value(text: str) -> object:
-    _checked_node(text, lambda _: f"'{shorten(text)}' is not valid YAML: ")
+    checked_node(text, lambda _: f"'{shorten(text)}' is not valid YAML: ")
     return _plain_value(lambda: OmegaConf.from_dotlist([f"value={text}"]))
 
 
 def _plain_value(build: Callable[[], DictConfig]) -> object:
     return cast(dict[str, object], _plain(build))["value"]
-
-
-def _checked_node(text: str, place: Callable[[yaml.Mark], str]) -> yaml.Node | None:
-    """Return the YAML tree of a text, refusing numbers that YAML 1.1 reads in another base than they seem to have.
-
-    place: how a message about a mark in the text begins.
-    """
-    try:
-        node = cast(yaml.Node | None, yaml.compose(text, Loader=yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        reason = str(error.problem).replace("'<stream end>'", "the end")
-        raise InvalidValueError(f"{place(error.problem_mark)}{reason}") from None
-    except yaml.YAMLError as error:
-        raise InvalidValueError(f"is not valid YAML: {shorten(str(error))}") from None
-    except RecursionError:
-        raise InvalidValueError("is nested too deeply") from None
-    for scalar in _plain_scalars(node):
-        if _AMBIGUOUS.fullmatch(scalar.value):
-            message = f"'{scalar.value}' is an octal or base-60 number to YAML; write a plain decimal number"
-            raise InvalidValueError(f"line {scalar.start_mark.line + 1}: {message}")
-    return node
-
-
-def _plain_scalars(root: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-    """Yield the unquoted scalars; a node that an alias repeats is visited once."""
-    seen: set[int] = set()
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.ScalarNode) and node.style is None:
-            yield node
-        elif isinstance(node, yaml.SequenceNode):
-            pending += node.value
-        elif isinstance(node, yaml.MappingNode):
-            pending += [value for _, value in node.value]
 
 
 def _plain(build: Callable[[], object]) -> object:
@@ -320,6 +278,8 @@ def _plain(build: Callable[[], object]) -> object:
         raise InvalidValueError(f"{where}{error.problem or error.context}") from None
     except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:  # ValueError: ``!!int x``, 5000 digits
         raise InvalidValueError(shorten(str(error).splitlines()[0])) from None
+    except TAG_ERRORS:
+        raise InvalidValueError(TAG_MESSAGE) from None
     except RecursionError:
         raise InvalidValueError("is nested too deeply") from None
 

@@ -16,6 +16,8 @@ FUSED_BACKENDS = ("flash", "efficient", "cudnn")
 DROPOUT = 0.1
 """Probability of GPT-3's and Megatron-LM's examples; it does not change what a kernel costs."""
 FLOAT_BYTES = 4
+MOST_NORMS = 4
+"""Before and after each block, as Gemma-2 has them; Phi and Falcon-7B have one, before both blocks at once."""
 MATH_COPIES = 3
 """Matrices of scores in float32 that the math backend is taken to hold at once: an estimate, for memory only."""
 
@@ -65,6 +67,8 @@ def problems(case: LayerCase) -> list[str]:
         found.append(f"tp={case.tp} does not divide shared_d_ff={case.model.shared_d_ff}")
     if case.model.experts and case.model.mlp != "swiglu":
         found.append(f"mlp={case.model.mlp}: experts are measured with swiglu only")
+    if case.model.norms > MOST_NORMS:
+        found.append(f"norms={case.model.norms}: a layer is timed with at most {MOST_NORMS}")
     if not case.model.positions and case.model.head_dim % 2:
         found.append(f"head_dim={case.model.head_dim} is odd: rotary positions turn its two halves")
     return found
@@ -115,11 +119,14 @@ def _tokens(case: LayerCase) -> tuple[int, int, int]:
     return (case.b, case.s, case.model.h)
 
 
-def _norm(case: LayerCase) -> Component:
+def _norm(case: LayerCase, place: int) -> Iterator[Component]:
+    """The norm before attention (1), before the MLP (2), after attention (3) or after the MLP (4), if there is one."""
+    if case.model.norms < place:
+        return
     h = case.model.h
     weights = ((h,),) if case.model.norm == "rms" else ((h,), (h,))
     inputs = (_tokens(case), *weights)
-    return _other(case, f"{case.model.norm}_norm", f"{case.model.norm}_norm", inputs, case.shape.tokens * h)
+    yield _other(case, f"{case.model.norm}_norm", f"{case.model.norm}_norm", inputs, case.shape.tokens * h)
 
 
 def _before(case: LayerCase) -> Iterator[Component]:
@@ -127,7 +134,7 @@ def _before(case: LayerCase) -> Iterator[Component]:
     shape, d = case.shape, case.shape.head
     heads, kv = shape.size("a") // case.tp, shape.local_kv
     projected, turned = (case.b, case.s, heads + 2 * kv, d), shape.tokens * (heads + kv) * d
-    yield _norm(case)
+    yield from _norm(case, 1)
     yield _gemm(case, "qkv")
     if case.model.qk_norm:
         yield _other(case, "qk_norm", "qk_norm", (projected, (d,)), turned, heads=heads + kv)
@@ -181,9 +188,11 @@ def _sdpa(case: LayerCase, backend: str) -> Iterator[Component]:
 def _after(case: LayerCase) -> Iterator[Component]:
     """From attention's output to the end of the layer."""
     yield _gemm(case, "attn_out")
+    yield from _norm(case, 3)
     yield from _residual(case)
-    yield _norm(case)
+    yield from _norm(case, 2)
     yield from _mixture(case) if case.model.experts else _mlp(case)
+    yield from _norm(case, 4)
     yield from _residual(case)
 
 

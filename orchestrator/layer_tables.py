@@ -7,10 +7,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.drawing import write
 from orchestrator.layer import FLASH, UNFUSED, LayerCase
 from orchestrator.layer_result import LayerResult
 from orchestrator.layer_summary import Row, VariantSummary
-from orchestrator.output import Output
 from orchestrator.tables import tflops
 from tasks.interval import Interval
 
@@ -26,7 +26,10 @@ LEGEND = (
 
 def show(results: Sequence[LayerResult], console: Console | None = None) -> None:
     """Print a table per layer and variant, then, of several layers, a summary."""
-    console = console or Output()
+    write(console or Console(), lambda console: _draw(results, console))
+
+
+def _draw(results: Sequence[LayerResult], console: Console) -> None:
     for result in results:
         console.print(Text(title(result.case), style="bold cyan"))
         for renderable in _layer(result):

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
 
 import yaml
 
 from orchestrator import hf_config, model_file
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.model import Model
+from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
 
 HF_FILE = "config.json"
 _YAML = (".yaml", ".yml")
@@ -28,11 +28,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(name[:-5] for name in entries if name.endswith(".yaml")))
 
 
-def load_model(text: str) -> Model:
+def load_model(text: str, origin: str = "model") -> Model:
     """Return the model that ``text`` names.
 
     text: a ready-made model's name, or the path of a Hugging Face config.json, of a directory that holds one, or of a
-    YAML file with the names of Model's fields. Raises InvalidValueError for an unknown name, and ConfigError with
+    YAML file with the names of Model's fields. Raises ConfigError: for an unknown name, which ``origin`` gave, or with
     everything that is wrong with a file.
     """
     if text in names():
@@ -40,7 +40,7 @@ def load_model(text: str) -> Model:
     path = Path(os.path.expanduser(text))
     if not _is_path(text, path):
         hint = f" (a model of your own: give the path of its {HF_FILE} or of a .yaml file)"
-        raise InvalidValueError(unknown("model", shorten(text), names()) + hint)
+        raise ConfigError([Problem(origin=origin, message=unknown("model", shorten(text), names()) + hint)])
     if _exists(path) and path.is_dir():
         return _from_file(path / HF_FILE, os.path.join(text, HF_FILE))
     return _from_file(path, text)
@@ -110,16 +110,15 @@ def _json(text: str) -> Mapping[str, object]:
 
 
 def _yaml(text: str) -> Mapping[str, object]:
-    loader = cast(Any, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    node = checked_node(text, lambda mark: f"line {mark.line + 1}: is not valid YAML: ")
     try:
-        values = yaml.load(text, Loader=loader)
+        values = None if node is None else yaml.SafeLoader("").construct_document(node)
     except yaml.MarkedYAMLError as error:
-        where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InvalidValueError(f"{where}is not valid YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError) as error:
+        raise InvalidValueError(f"line {error.problem_mark.line + 1}: is not valid YAML: {error.problem}") from None
+    except TAG_ERRORS:
+        raise InvalidValueError(TAG_MESSAGE) from None
+    except ValueError as error:  # a number of more than 4300 digits, a date that is none
         raise InvalidValueError(f"is not valid YAML: {shorten(str(error))}") from None
-    except RecursionError:
-        raise InvalidValueError("is nested too deeply") from None
     return _mapping(values, "no mapping of a model's dimensions, such as 'h: 4096'")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orchestrator.catalogue import GpuSpec, family_or_key, load
+from orchestrator.catalogue import GpuSpec, family_or_key, representative
 from orchestrator.schema import Config
 from orchestrator.space import Expansion
 from tasks.calls import lead_calls, shared_calls
@@ -87,11 +87,11 @@ def reference(config: Config) -> GpuSpec | None:
     gpu = config.cluster.gpu
     if gpu in ("all", "any", "auto"):
         key = config.cluster.reference_gpu
-        return None if key is None else load().get(key) or family_or_key(key)[0]
+        return None if key is None else representative(key)
     if gpu == "cpu":
         return None
     models = family_or_key(gpu)
-    return next((spec for spec in models if spec.key == config.cluster.reference_gpu), models[0])
+    return next((spec for spec in models if spec.key == config.cluster.reference_gpu), representative(gpu))
 
 
 def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:

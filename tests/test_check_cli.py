@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,10 @@ from rich.console import Console
 
 from orchestrator import catalogue, cli
 from orchestrator.check import RULES, check
-from orchestrator.check_arguments import HELP, parse
+from orchestrator.check_arguments import KEYS
 from orchestrator.check_case import Case
 from orchestrator.check_finding import STATUSES
 from orchestrator.check_report import show
-from orchestrator.errors import ConfigError
 from tests.shapes import GPT_3_2_7B, LLAMA_2_7B, MIXTRAL, on
 
 ROOT = Path(cli.__file__).parents[1]
@@ -113,7 +113,7 @@ SCHEMA = {
                             "additionalProperties": False,
                             "required": ["dimension", "value", "parameters", "percent", "gain"],
                             "properties": {
-                                "dimension": {"enum": [key for key in HELP if key not in ("model", "results")]},
+                                "dimension": {"enum": [key for key in KEYS if key not in ("model", "results")]},
                                 "value": {"type": "integer", "minimum": 1},
                                 "parameters": {"type": "integer"},
                                 "percent": {"type": "number"},
@@ -169,30 +169,17 @@ def test_a_suggestion_given_as_an_argument_passes(capsys: pytest.CaptureFixture[
 
 
 WRONG = [
-    ("", ["arguments: give model=, or also h=, a=, layers=, v=, d_ff="]),
-    ("h=4096 a=32", ["arguments: give model=, or also layers=, v=, d_ff="]),
-    ("h=4096 a=32 layers=2 v=64 experts=8 topk=2", ["give model=, or also expert_d_ff="]),
+    ("", ["arguments: give model=, such as model=llama-3-8b, or also h=, a=, layers=, v=, d_ff="]),
+    ("h=4096 a=32", ["arguments: give model=, such as model=llama-3-8b, or also layers=, v=, d_ff="]),
+    ("h=4096 a=32 layers=2 v=64 experts=8 topk=2", [", or also expert_d_ff="]),
     (f"{LLAMA} tpp=8", ["argument 'tpp=8': unknown key 'tpp'; did you mean tp", "there are: model, h, a, kv"]),
-    (f"{LLAMA} space.h=8", ["unknown key 'space.h'"]),
     (f"{LLAMA} tp=0", ["argument 'tp=0': tp: 0 is too small; it must be >= 1"]),
-    (f"{LLAMA} tp=x", ["argument 'tp=x': tp: 'x' is not a whole number"]),
-    (f"{LLAMA} tp=1,2", ["tp: '1,2' is not a whole number"]),
-    (f"{LLAMA} tp=2.5", ["tp: '2.5' is not a whole number"]),
-    (f"{LLAMA} b=", ["argument 'b=': b:"]),
-    (f"{LLAMA} s=99999999999", ["s: 99999999999 is too large"]),
     (f"{LLAMA} s={'9' * 5000}", ["s: '9999"]),
-    (f"{LLAMA} =3", ["unknown key ''"]),
     (f"{LLAMA} llama-2-7b", ["argument 'llama-2-7b': is not of the form key=value", "model=llama-2-7b"]),
     (f"{LLAMA} gpu=a10", ["argument 'gpu=a10': gpu: unknown GPU 'a10'; did you mean a100"]),
     (f"{LLAMA} mode=train", ["mode: unknown mode 'train'; did you mean training"]),
     (f"{LLAMA} dtype=fp61", ["dtype: unknown dtype 'fp61'; did you mean fp16"]),
-    (f"{LLAMA} mlp=relu", ["mlp: unknown MLP 'relu'"]),
-    (f"{LLAMA} a=30", ["argument 'h=4096' and argument 'a=30': a (30) must divide h (4096); give head_dim"]),
-    (f"{LLAMA} kv=5", ["kv (5) must divide a (32)"]),
-    (f"{LLAMA} experts=4 topk=8 expert_d_ff=64", ["1 <= topk <= experts must hold, but got 8 and 4"]),
-    (f"{LLAMA} experts=4 topk=2 expert_d_ff=64 dense_layers=40", ["dense_layers <= layers must hold, but got 40"]),
     (f"{LLAMA} tp=8 results=no-such --dir {{here}}", ["no run 'no-such'"]),
-    (f"{LLAMA} results=", ["argument 'results=': results: empty; give a run"]),
     (f"{LLAMA} --jsn", ["unrecognized arguments: --jsn"]),
     (
         "h=x a=32 tp=0 nope gpu=h10 zz=1",
@@ -202,7 +189,7 @@ WRONG = [
             "argument 'nope': is not of the form key=value",
             "argument 'gpu=h10': gpu: unknown GPU 'h10'",
             "argument 'zz=1': unknown key 'zz'",
-            "arguments: give model=, or also layers=, v=, d_ff=",
+            "arguments: give model=, such as model=llama-3-8b, or also layers=, v=, d_ff=",
         ],
     ),
 ]
@@ -218,12 +205,6 @@ def test_a_wrong_input_is_explained_with_exit_code_2(
     assert "Traceback" not in err
 
 
-def test_every_mistake_is_one_line() -> None:
-    with pytest.raises(ConfigError) as caught:
-        parse(["h=x", "a=y", "tp=z"])
-    assert len(str(caught.value).splitlines()) == 4  # and what is missing
-
-
 def test_a_model_that_there_is_not_is_reported_with_the_other_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = call(capsys, "model=lama-2-7b tp=x")
     assert code == 2
@@ -232,15 +213,17 @@ def test_a_model_that_there_is_not_is_reported_with_the_other_mistakes(capsys: p
     assert "argument 'tp=x'" in err
 
 
-def test_a_family_of_gpus_stands_for_the_one_with_the_least_memory() -> None:
-    case = parse([*LLAMA.split(), "gpu=v100"]).case
-    assert case.gpu is not None
-    assert case.gpu.key == "v100-sxm2-16"
+def test_a_family_of_gpus_is_the_one_that_its_sweep_is_planned_for(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, f"{LLAMA} gpu=v100")
+    assert "v100-sxm2-32 (32 GB)" in out
+    assert "gpu=v100 is taken as v100-sxm2-32; name another by its key: v100-sxm2-16" in out.splitlines()
+    assert json.loads(call(capsys, f"{LLAMA} gpu=v100 --json")[1])["gpu"] == "v100-sxm2-32"
+    assert "is taken as" not in call(capsys, f"{LLAMA} gpu=v100-sxm2-16")[1]
 
 
-def test_grouped_digits_are_a_number_and_the_last_of_a_key_counts() -> None:
-    case = parse([*LLAMA.split(), "s=1_024", "tp=2", "tp=4"]).case
-    assert (case.s, case.tp) == (1024, 4)
+def test_no_line_ends_in_blanks_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = call(capsys, f"{LLAMA} tp=8")[1].splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 @pytest.mark.parametrize("gpu", [None, "a100-sxm-80", "l4"])
@@ -277,9 +260,8 @@ def test_it_loads_neither_ray_nor_torch_nor_pyarrow() -> None:
 def test_the_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, "--help")
     assert code == 0
-    for key, text in HELP.items():
-        assert f"  {key} " in out
-        assert text in out
+    for key, what in KEYS.items():
+        assert re.search(rf"^  {key}[ /].*{re.escape(what.help)}$", out, re.MULTILINE)
 
 
 def test_the_largest_numbers_are_answered(capsys: pytest.CaptureFixture[str]) -> None:

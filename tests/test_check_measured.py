@@ -51,6 +51,18 @@ BY_HAND = [
 ]
 
 
+def test_what_a_change_from_the_baseline_gains_has_that_pairs_own_interval() -> None:
+    rows = [
+        row(11264, 1, 1.0, relative_low=1.0, relative_high=1.0, speedup=1.012, speedup_low=1.011, speedup_high=1.013),
+        row(11008, 2, 1.012, relative_low=0.9, relative_high=1.1, baseline=True, speedup=1.0),
+    ]
+    case = look_up(Case(model=LLAMA_2_7B, tp=8), rows, "RUN").case
+    (suggestion,) = found(case, "swiglu").suggestions
+    gain = suggestion.gain
+    assert gain is not None
+    assert [gain.percent, gain.low, gain.high] == pytest.approx([1.2, 1.1, 1.3])
+
+
 def test_a_d_ff_that_was_measured_has_its_rank_and_what_a_change_gains() -> None:
     case = look_up(Case(model=LLAMA_2_7B, tp=8), BY_HAND, "RUN").case
     finding = found(case, "swiglu")

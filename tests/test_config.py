@@ -212,6 +212,7 @@ WRONG_ARGUMENTS = [
     ("space.tp=0", "space.tp: 0 is too small; it must be >= 1"),
     ("space.tp=-1", "space.tp: -1 is too small"),
     ("space.h=010", "'010' is an octal or base-60 number to YAML; write a plain decimal number"),
+    ("space.h=!!bool x", "space.h: has a value that is not what its YAML tag says"),
     ("space.h=1:30", "'1:30' is an octal or base-60 number"),
     ("space.h={start: 8192, stop: 4096, step: 1}", "start <= stop must hold, but got start=8192, stop=4096"),
     ("space.h={start: 1, stop: 4, step: 0}", "space.h: step: 0 is too small"),

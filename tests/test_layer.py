@@ -56,6 +56,21 @@ def test_the_steps_of_a_gelu_layer_that_is_trained() -> None:
     assert names(wanted, UNFUSED) == [*before, *unfused, *after]
 
 
+@pytest.mark.parametrize(
+    ("norms", "around"),
+    [
+        (0, ["attn_out residual mlp_gate_up", "mlp_down residual"]),
+        (1, ["rms_norm qkv", "attn_out residual mlp_gate_up", "mlp_down residual"]),
+        (2, ["rms_norm qkv", "attn_out residual rms_norm mlp_gate_up", "mlp_down residual"]),
+        (4, ["rms_norm qkv", "attn_out rms_norm residual rms_norm mlp_gate_up", "mlp_down rms_norm residual"]),
+    ],
+)
+def test_a_layer_has_as_many_norms_as_its_model(norms: int, around: list[str]) -> None:
+    steps = names(layer(LayerCase(model=replace(LLAMA, norms=norms))), FLASH)
+    assert steps.count("rms_norm") == norms
+    assert [part for part in around if part not in " ".join(steps)] == []
+
+
 def test_the_shapes_of_llama_3_8b_on_one_of_eight_ranks() -> None:
     found = named(layer(LayerCase(model=LLAMA, tp=8, b=4, s=2048)))
     gemms = {name: (g.b, g.m, g.n, g.k) for name, each in found.items() if (g := each.gemm) is not None}
@@ -118,6 +133,7 @@ def test_equal_components_are_measured_once() -> None:
         (LLAMA, {"tp": 3}, "tp=3 does not divide d_ff=14336"),
         (replace(LLAMA, d_ff=14337), {"tp": 3}, "tp=3 does not divide a=32"),
         (replace(LLAMA, kv=5), {}, "kv=5 does not divide a=32"),
+        (replace(LLAMA, norms=5), {}, "norms=5: a layer is timed with at most 4"),
         (replace(LLAMA, head_dim=127), {}, "head_dim=127 is odd: rotary positions turn its two halves"),
         (MIXTRAL, {"ep": 3}, "ep=3 does not divide experts=8"),
         (MIXTRAL, {"b": 1, "s": 3}, "experts=8 does not divide tokens*topk=6"),

@@ -7,10 +7,11 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import StoreError, unknown
-from orchestrator.explain_arguments import GEMM_HELP, RUN_HELP, GemmWish, RunWish, parse
+from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWish, parse
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
 from orchestrator.printing import printed
+from orchestrator.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,16 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
     parser.add_argument("--top", type=_positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
     parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
-    keys = {f"{name}=": line for name, line in GEMM_HELP.items()}
-    chosen = {f"{name}=": line for name, line in RUN_HELP.items()}
     parser.epilog = (
-        f"one Gemm, without any run:\n{_listed(keys)}\n\n"
-        f"a run (RUN: path, URI, name or latest, the default):\n{_listed(chosen)}\n\n{EXIT_CODES}"
+        f"one Gemm, without any run:\n{listed(GEMM_KEYS)}\n\n"
+        f"a run (RUN: path, URI, name or latest, the default):\n{listed(RUN_KEYS)}\n\n{EXIT_CODES}"
     )
-
-
-def _listed(lines: dict[str, str]) -> str:
-    return "\n".join(f"  {name:<8} {line}" for name, line in lines.items())
 
 
 def _positive(words: str) -> int:
@@ -63,7 +58,7 @@ def _gemm(wish: GemmWish, *, as_json: bool) -> None:
     if as_json:
         _write_json({"gemms": [explained(found)], "fits": []})
     else:
-        sys.stdout.write(text([*explanation_tables(found), Table(title=DISTRUST)]))
+        sys.stdout.write(text([*explanation_tables(found), Table(title=DISTRUST), *_notes(wish.notes)]))
 
 
 def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
@@ -84,7 +79,9 @@ def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
             _write_json(document(wanted, found))
         else:
             shown = _detail(wanted) if wish.value is not None else _overview(wanted, arguments.top)
-            sys.stdout.write(text([*shown, *fit_tables(_of(found, wanted)), *_notes(ranking.problems, ranking.notes)]))
+            sys.stdout.write(
+                text([*shown, *fit_tables(_of(found, wanted)), *_notes((*ranking.problems, *ranking.notes))])
+            )
 
     whole = printed(report)
     return int(not whole or bool(ranking.problems))
@@ -142,8 +139,8 @@ def _detail(families: "Sequence[MeasuredFamily]") -> "list[Table]":
     ]
 
 
-def _notes(problems: "Sequence[str]", notes: "Sequence[str]") -> "list[Table]":
-    return [Table(title=line) for line in (*problems, *notes)]
+def _notes(lines: "Sequence[str]") -> "list[Table]":
+    return [Table(title=line) for line in lines]
 
 
 def _write_json(found: dict[str, Any]) -> None:

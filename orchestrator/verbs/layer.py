@@ -5,8 +5,9 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.layer_arguments import HELP, Asked, parse
+from orchestrator.layer_arguments import KEYS, Asked, parse
 from orchestrator.printing import printed
+from orchestrator.words import listed
 
 if TYPE_CHECKING:
     from orchestrator.layer_result import LayerResult
@@ -21,8 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("words", nargs="*", metavar="key=value", help="the model and how it runs; see below")
     parser.add_argument("--json", action="store_true", help="print everything, samples too, as one JSON object")
-    keys = "\n".join(f"  {key:<13} {text}" for key, text in HELP.items())
-    parser.epilog = f"keys:\n{keys}\n\nDimensions are a model, or replace those of one.\n\n{EXIT_CODES}"
+    parser.epilog = f"keys:\n{listed(KEYS)}\n\nDimensions are a model, or replace those of one.\n\n{EXIT_CODES}"
 
 
 def execute(arguments: argparse.Namespace) -> int:

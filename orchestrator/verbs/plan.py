@@ -11,9 +11,8 @@ from tasks.family import Family
 
 GPUS = (1, 8)
 GIB = 2**30
-
-LEAST_WIDTH = 44
-"""Of the column of Families."""
+MOST_SHOWN = 40
+"""Families that are listed."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,12 +41,12 @@ def _lines(config: Config, expansion: Expansion, found: Plan) -> list[str]:
     ]
     if found.too_large:
         lines.append(f"          {found.too_large} Gemms do not fit in {found.spec.memory_gb if found.spec else 0} GB")
-    shown = expansion.families[:40]
-    width = max(LEAST_WIDTH, *(len(family.family_id) for family in shown))
-    lines += ["", "family".ljust(width) + "candidates   values"]
+    shown = expansion.families[:MOST_SHOWN]
+    width = max(len(family.family_id) for family in shown)
+    lines += ["", "family".ljust(width) + "  candidates   values"]
     lines += [_family_line(family, width) for family in shown]
-    if len(expansion.families) > 40:
-        lines.append(f"… and {len(expansion.families) - 40:,} more")
+    if len(expansion.families) > MOST_SHOWN:
+        lines.append(f"… and {len(expansion.families) - MOST_SHOWN:,} more")
     if expansion.skips:
         lines += ["", "skipped"]
         lines += [_skip_line(expansion, kind, count) for kind, count in reasons(expansion.skips).items()]
@@ -59,7 +58,7 @@ def _family_line(family: Family, width: int) -> str:
     baseline = next((candidate.value for candidate in family.candidates if candidate.baseline), None)
     mark = "" if baseline is None else f", baseline {baseline}"
     span = str(values[0]) if len(values) == 1 else f"{values[0]}…{values[-1]}"
-    return f"{family.family_id.ljust(width)}{len(values):10,}   {family.axis} {span}{mark}"
+    return f"{family.family_id.ljust(width)}  {len(values):10,}   {family.axis} {span}{mark}"
 
 
 def _skip_line(expansion: Expansion, kind: str, count: int) -> str:
