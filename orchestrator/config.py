@@ -19,6 +19,7 @@ from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
 BASE = "base"
 AROUND_KEY = "space.around"
 MODEL_KEY = "model"
+MODEL_NAME_KEY = "space.model"
 
 _PART = Rule(type_text="a number")  # a part of an axis, such as space.h.step; the axis as a whole is checked later
 
@@ -152,6 +153,8 @@ class _Draft:
             self._report(origin, f"is not of the form key=value{hint}")
         elif not name:
             self._report(origin, "has no key before '='; write key=value, such as space.h=4096")
+        elif name == MODEL_NAME_KEY and _unquoted(text):
+            self._report(origin, f"{name} is but the name that model= leaves; write {MODEL_KEY}={_unquoted(text)}")
         else:
             self._add_argument(origin, name, text)
 
@@ -220,6 +223,8 @@ class _Draft:
     def _unknown_key(self, name: str) -> str:
         if name == "conf":
             return "conf is given once and not in a file"
+        if name == MODEL_KEY:
+            return "model is given as an argument and not in a file: model=NAME, or the dimensions themselves"
         last = name.rpartition(".")[2]
         same = [key for key in self.keys if key.rpartition(".")[2] == last]
         by_last = {key.rpartition(".")[2]: key for key in self.keys}

@@ -268,6 +268,7 @@ WRONG_ARGUMENTS = [
     ("run.name=${", "run.name: "),
     ("space.h=${space.h}", "space.h: "),
     ("conf=h100", "conf is given once and not in a file"),
+    ("space.model=llama-3-8b", "space.model is but the name that model= leaves; write model=llama-3-8b"),
 ]
 
 
@@ -289,6 +290,7 @@ WRONG_FILES = [
     ("space: {heads: 1}\n", "unknown key 'space.heads'; did you mean space."),
     ("extra: 1\n", "unknown key 'extra'; the sections are"),
     ("1: 2\n", "unknown key '1'"),
+    ("model: llama-3-8b\n", "model is given as an argument and not in a file: model=NAME"),
     ("space:\n  seq: 010\n", "line 2: '010' is an octal or base-60 number to YAML"),
     ("space: {h: true}\n", "space.h: true (a boolean) is not a whole number"),
     ("space: {h: null}\n", "space.h: no value; give a whole number"),
