@@ -45,6 +45,9 @@ def _refuse(places: Mapping[str, Path], sources: Sequence[Path], *, force: bool)
         for place in places.values():
             if place.resolve().is_relative_to(source.resolve()):
                 raise ExportError(f"{place} is part of {source}, which is only read: choose another --out or --as")
+    for place in places.values():
+        if place.is_dir():
+            raise ExportError(f"{place} is a folder: choose another --out")
     there = [str(path) for path in places.values() if os.path.lexists(path)]
     if there and not force:
         more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
