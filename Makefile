@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 args ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench bench-gpu test-gpu lock clean
+.PHONY: help install run test check bench bench-gpu test-gpu test-external lock clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -23,7 +23,7 @@ run: $(READY) ## sweep and rank on the accelerators here, else on the CPU (args=
 	$(BIN)/python -m orchestrator $(args)
 
 test: $(READY) ## run the tests (no GPU needed; args='-k space')
-	$(BIN)/python -m pytest -m 'not gpu' -n 2 --dist loadfile --no-loadscope-reorder $(args)
+	$(BIN)/python -m pytest -m 'not gpu and not external' -n 2 --dist loadfile --no-loadscope-reorder $(args)
 
 check: $(READY) ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -39,6 +39,15 @@ bench-gpu: ## benchmarks on the GPUs of this machine, with the python on the PAT
 
 test-gpu: ## the tests that need a GPU, with the python on the PATH (python=…)
 	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES:-0} $(or $(python),$(PYTHON)) -m pytest -m gpu $(args)
+
+# The tools that read exports have an environment of their own: what they need is not what this project pins.
+$(VENV)/external/.ready: tests/external.txt
+	$(PYTHON) -m venv $(VENV)/external
+	$(VENV)/external/bin/python -m pip install --quiet --no-deps --requirement tests/external.txt
+	touch $@
+
+test-external: $(READY) $(VENV)/external/.ready ## the tests in which aiconfigurator and llm-analysis read our exports
+	EXTERNAL_PYTHON=$(VENV)/external/bin/python $(BIN)/python -m pytest -m external $(args)
 
 lock: $(READY) ## write the versions that are installed here into constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+(cpu|cu[0-9]+)$$//' > constraints.txt

@@ -35,6 +35,10 @@ class ResumeError(OrchestratorError):
     """A run that must not be continued as asked: the text lists what differs."""
 
 
+class ExportError(OrchestratorError):
+    """A ranking that cannot be written for another tool as asked."""
+
+
 class SpaceError(OrchestratorError):
     """A search space in which nothing is left to measure."""
 

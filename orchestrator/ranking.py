@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -52,13 +52,14 @@ class Ranking:
     """The merged result (RANKING_SCHEMA), and one line for each Shard that could not be read.
 
     notes: one line for each suspect device, and what of it was left out. fleets: the devices of each model beside one
-    another, where there are several.
+    another, where there are several. visits: the samples of the Shards that are ranked.
     """
 
     table: pa.Table
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     fleets: tuple[Fleet, ...] = ()
+    visits: Mapping[ShardKey, Visits] = field(default_factory=dict, repr=False, compare=False)
 
 
 def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
@@ -84,6 +85,7 @@ def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
         problems=reader.problems,
         notes=notes(facts, suspects, good, verdict),
         fleets=fleets(facts, visits, read, verdict),
+        visits={key: good[key] for key in {shard_key(row) for row in facts} & good.keys()},
     )
 
 

@@ -1,0 +1,147 @@
+"""What holds for every exporter: whole or not at all, never over what is there, the same bytes, all accounted for."""
+
+import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from orchestrator import cli
+from orchestrator.export import TARGETS, exporter
+from orchestrator.export.request import OPTIONS
+from orchestrator.store import RunStore, shard_table
+from tasks.settings import Timing
+from tests.builders import as_bundle, measurement, mlp_family, per_flop
+from tests.exports import CASES, EXAMPLE, Case, command, exported, options
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.target}-{case.run.name}-{case.base}")
+every_target = pytest.mark.parametrize("target", list(TARGETS))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = cli.main(words)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_every_target_has_a_case() -> None:
+    assert {case.target for case in CASES} == set(TARGETS)
+    for target in TARGETS:
+        assert set(exporter(target).options) <= set(OPTIONS)
+
+
+@every_case
+def test_it_writes_measured_runs_and_says_where(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, *command(case, tmp_path / "bases", tmp_path / "out"))
+    assert (code, err) == (0, "")
+    written = contents(tmp_path / "out")
+    assert written
+    assert f" Gemms of NVIDIA H200 to {tmp_path / 'out'}: " in out.splitlines()[0]
+    assert not [name for name in os.listdir(tmp_path / "out") if name.startswith(".")]
+
+
+@every_case
+def test_the_same_shards_give_the_same_bytes(case: Case, tmp_path: Path) -> None:
+    given = options(case, tmp_path)
+    first, again = (exported(case.target, case.run, case.words, given)[1] for _ in range(2))
+    assert dict(first.files) == dict(again.files)
+    assert first == again
+
+
+@every_case
+def test_every_gemm_is_written_or_counted(case: Case, tmp_path: Path) -> None:
+    selection, found = exported(case.target, case.run, case.words, options(case, tmp_path))
+    assert found.gemms > 0
+    assert found.gemms + sum(found.left_out.values()) == len(selection.entries)
+
+
+@every_case
+def test_it_touches_neither_the_run_nor_what_it_copies(case: Case, tmp_path: Path) -> None:
+    given = options(case, tmp_path)
+    before = contents(tmp_path), contents(case.run)
+    exported(case.target, case.run, case.words, given)
+    assert (contents(tmp_path), contents(case.run)) == before
+
+
+@every_case
+def test_nothing_is_overwritten_without_force(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = command(case, tmp_path / "bases", out)
+    assert call(capsys, *words)[0] == 0
+    whole = contents(out)
+    last = sorted(whole)[-1]
+    for name in whole:
+        if name != last:
+            (out / name).unlink()
+    (out / last).write_text("mine")
+    (out / "other.txt").write_text("other")
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert err == f"not overwritten without --force: {out / last}\n"
+    assert contents(out) == {last: b"mine", "other.txt": b"other"}
+    assert call(capsys, *words, "--force")[0] == 0
+    assert contents(out) == {**whole, "other.txt": b"other"}
+
+
+@every_case
+def test_it_is_written_whole_or_not_at_all(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bases, out = tmp_path / "bases", tmp_path / "out"
+    last = list(exported(case.target, case.run, case.words, options(case, bases))[1].files)[-1]
+    (out / last).mkdir(parents=True)
+    code, _, err = call(capsys, *command(case, bases, out), "--force")
+    assert (code, err) == (2, f"{out / last} is a folder: choose another --out\n")
+    assert contents(out) == {}
+    (tmp_path / "file").write_text("mine")
+    code, _, err = call(capsys, *command(case, bases, tmp_path / "file" / "out"))
+    assert code == 2
+    assert f"cannot write the export to {tmp_path / 'file' / 'out'}: Not a directory" in err
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@every_target
+def test_an_empty_selection_is_exit_code_2(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "export", str(EXAMPLE), "--to", target, "--out", str(tmp_path / "out"), "h=5120")
+    assert (code, out) == (2, "")
+    assert err == "nothing was measured with h=5120; there is: 4096, 8192\n"
+    assert not (tmp_path / "out").exists()
+
+
+@every_target
+def test_a_run_without_a_sound_gemm_is_exit_code_2(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = RunStore.create(tmp_path, "failed", {})
+    family = mlp_family([128])
+    failed = {gemm.gemm_id: ("oom", "needs 3 GiB") for gemm in family.gemms}
+    measured = measurement(family, per_flop({}), status=failed)
+    store.write_shard(shard_table(as_bundle(family), measured, Timing(), attempt=1, code_version="1", plan_hash="p"))
+    code, out, err = call(capsys, "export", str(store.path), "--to", target, "--out", str(tmp_path / "out"))
+    assert (code, out) == (2, "")
+    assert err == f"nothing to export of NVIDIA H200 in {store.path}: 1 Points that were not measured: oom\n"
+    assert not (tmp_path / "out").exists()
+
+
+@every_target
+def test_a_run_of_a_newer_version_is_refused(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = next(EXAMPLE.glob("shards/*/*/*.parquet"))
+    newer = tmp_path / "run" / path.relative_to(EXAMPLE)
+    newer.parent.mkdir(parents=True)
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({"schema_version": "99"}), newer)
+    code, out, err = call(capsys, "export", str(tmp_path / "run"), "--to", target, "--out", str(tmp_path / "out"))
+    assert (code, out) == (2, "")
+    assert "has schema_version 99, newer than" in err
+    assert not (tmp_path / "out").exists()
+
+
+@every_target
+def test_a_run_that_is_not_there_is_exit_code_2(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = call(capsys, "export", "nowhere", "--to", target, "--dir", str(tmp_path))
+    assert code == 2
+    assert "no run 'nowhere'" in err
