@@ -21,9 +21,9 @@ def spikes(rows: Sequence[TimingRow]) -> dict[int, float]:
 
     A row is a spike where its time is more than FACTOR times what its two neighbours along an axis give, or less than
     one FACTOR-th, on every axis along which it lies between two, and on AXES_NEEDED at least: on one alone it may be
-    the neighbour that is off. Interpolated is the logarithm of the time over that of the dimension. Neighbours are rows of the same dtype that are aligned (rows of whole multiples of 16 bytes), or not,
-    as it is: a value that is not aligned is truly slower than the aligned ones beside it. Of two spikes side by side
-    each may hide the other.
+    the neighbour that is off. Interpolated is the logarithm of the time over that of the dimension. Neighbours are rows
+    of the same dtype that are aligned (rows of whole multiples of 16 bytes), or not, as it is: a value that is not
+    aligned is truly slower than the aligned ones beside it. Of two spikes side by side each may hide the other.
     """
     deviations: dict[int, list[float]] = defaultdict(list)
     keys = [(row.dtype, aligned(row.gemm)) for row in rows]
