@@ -46,6 +46,7 @@ class Contest:
             for seconds, stayed in zip(self._seconds, comparison.stayed, strict=True)
         ]
         totals = np.column_stack([seconds.sum(axis=1) for seconds in undisturbed])
+        self._totals, self._ends = totals, np.cumsum(lengths)[:-1]
         self._percentiles = _over_devices(totals, lengths, lambda rows: percentiles(rows, PERCENTILES))
         self._cv = _over_devices(totals, lengths, _variation)
         # All parts of all Candidates at once: one call per column would take longer than all the rest.
@@ -61,6 +62,15 @@ class Contest:
     def resolved(self) -> bool:
         """Whether every pair is separated or tied."""
         return bool(self._groups) and bool(self._comparison.resolved)
+
+    @property
+    def stayed(self) -> list[bool]:
+        """Which Candidates were measured in every round."""
+        return [bool(stayed) for stayed in self._comparison.stayed]
+
+    def totals(self, candidates: Sequence[int]) -> list[Seconds]:
+        """Seconds of one call of every part, ``[rounds, candidates]`` of each device; NaN where it does not count."""
+        return np.split(self._totals[:, list(candidates)], self._ends)
 
     def result(self, candidate: int) -> Row:
         """Return the ranking's columns that come from samples; null ones for a Candidate that has none."""

@@ -11,7 +11,7 @@ from orchestrator.explanation import Gpu
 from orchestrator.rules import Integer, Text
 from orchestrator.schema import AROUND
 from orchestrator.words import GPU, Key, Words, one_of
-from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm
+from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm, kind_of
 
 _SIZE = Integer(high=MAX_DIMENSION)
 GEMM_KEYS: Mapping[str, Key] = MappingProxyType(
@@ -87,5 +87,5 @@ def _gemm(read: Words) -> GemmWish:
     del sizes["gpu"]
     spec = read.gpu()
     assert spec is not None
-    gemm = Gemm(kind="mm" if sizes["b"] == 1 else "bmm", **sizes)
+    gemm = Gemm(kind=kind_of(sizes["dtype"], batched=sizes["b"] > 1), **sizes)
     return GemmWish(gemm=gemm, gpu=Gpu(name=spec.key, sms=spec.sm_count, spec=spec), notes=tuple(read.notes))

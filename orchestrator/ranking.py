@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.canary import Reading
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.contest import Contest
 from orchestrator.fleet import Fleet, fleets
@@ -67,6 +68,28 @@ def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
 
     What a device measured while its canaries were bad counts only with ``include_suspects``.
     """
+    sweep = _sweep(store, include_suspects=include_suspects)
+    doubts, suspects = sweep.doubts, sweep.suspects
+    rows = [row for family in _families(sweep.facts) for row in _rank_family(family, sweep.good, doubts)]
+    return Ranking(
+        table=pa.Table.from_pylist(rows, schema=RANKING_SCHEMA),
+        problems=sweep.problems,
+        notes=notes(sweep.facts, suspects, sweep.good, doubts.verdict),
+        fleets=fleets(sweep.facts, sweep.visits, sweep.readings, doubts.verdict),
+        visits={key: sweep.good[key] for key in {shard_key(row) for row in sweep.facts} & sweep.good.keys()},
+    )
+
+
+def contests(store: RunStore) -> Iterator[tuple[list[list[Row]], Contest]]:
+    """Yield each Family as ``rank`` compares it: the facts rows of each Candidate by value, and their Contest."""
+    sweep = _sweep(store, include_suspects=False)
+    for family in _families(sweep.facts):
+        candidates = _candidates(without(family, sweep.doubts.suspects, sweep.good))
+        yield candidates, Contest(candidates, sweep.good)
+
+
+def _sweep(store: RunStore, *, include_suspects: bool) -> "_Sweep":
+    """Read a run, judge its devices, and keep what is ranked."""
     reader = store.reader()
     facts = [_current(row) for row in reader.facts(FACTS_COLUMNS).table.to_pylist()]
     first = {shard_key(row): row["first_round"] or 0 for row in facts}
@@ -77,16 +100,28 @@ def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
     verdict = judge(read)
     suspects = suspect_shards(facts, verdict)
     good = {key: seen for key, seen in visits.items() if include_suspects or key not in suspects}
-    facts = _latest(facts, visits, good)
-    doubts = _Doubts(verdict=verdict, suspects=frozenset() if include_suspects else suspects)
-    rows = [row for family in _families(facts) for row in _rank_family(family, good, doubts)]
-    return Ranking(
-        table=pa.Table.from_pylist(rows, schema=RANKING_SCHEMA),
+    return _Sweep(
+        facts=_latest(facts, visits, good),
+        visits=visits,
+        good=good,
+        readings=read,
+        suspects=suspects,
+        doubts=_Doubts(verdict=verdict, suspects=frozenset() if include_suspects else suspects),
         problems=reader.problems,
-        notes=notes(facts, suspects, good, verdict),
-        fleets=fleets(facts, visits, read, verdict),
-        visits={key: good[key] for key in {shard_key(row) for row in facts} & good.keys()},
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sweep:
+    """A run's facts rows and visits; good: the visits that are ranked. suspects: Shards that its canaries doubt."""
+
+    facts: list[Row]
+    visits: Mapping[ShardKey, Visits]
+    good: Mapping[ShardKey, Visits]
+    readings: list[Reading]
+    suspects: frozenset[ShardKey]
+    doubts: "_Doubts"
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,8 +161,7 @@ def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
 def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts: _Doubts) -> list[Row]:
     """Rank the Candidates of one Family; those without a complete measurement come last, by value."""
     rows = without(rows, doubts.suspects, visits)
-    order = sorted(rows, key=lambda row: (row["value"], shard_key(row)))  # a stable sort: parts keep their order
-    candidates = [list(group) for _, group in itertools.groupby(order, key=itemgetter("value"))]
+    candidates = _candidates(rows)
     contest = Contest(candidates, visits)
     shared = _shared(_measured(rows, visits), resolved=contest.resolved)
     ranked = [
@@ -135,6 +169,11 @@ def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts:
         for i, c in enumerate(candidates)
     ]
     return sorted(ranked, key=_order)
+
+
+def _candidates(rows: Sequence[Row]) -> list[list[Row]]:
+    order = sorted(rows, key=lambda row: (row["value"], shard_key(row)))  # a stable sort: parts keep their order
+    return [list(group) for _, group in itertools.groupby(order, key=itemgetter("value"))]
 
 
 def _order(row: Row) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ class Roofline:
 
 def roofline(gemm: Gemm, spec: GpuSpec) -> Roofline:
     """Place ``gemm`` under the ceilings of ``spec``."""
-    peak, bandwidth = spec.peak_tflops.get(gemm.dtype), spec.bandwidth_gb_s * 1e9
+    peak, bandwidth = spec.peak(gemm.dtype), spec.bandwidth_gb_s * 1e9
     intensity = gemm.flops / gemm.bytes
     ridge = None if peak is None else peak * 1e12 / bandwidth
     return Roofline(

@@ -16,7 +16,7 @@ from orchestrator.explain_arguments import GemmWish, RunWish, parse
 from orchestrator.explain_tables import Table, short_kernel, text
 from orchestrator.store import RunStore, shard_table
 from tasks.family import Family
-from tasks.gemm import Gemm
+from tasks.gemm import ELEMENT_BYTES, Gemm
 from tasks.records import DeviceInfo
 from tasks.settings import Timing
 from tests.builders import DEVICE, as_bundle, measurement, mlp_family, per_flop, up_family
@@ -70,6 +70,14 @@ def test_a_gemm_is_explained_without_any_run(capsys: pytest.CaptureFixture[str])
     assert ["n", "1536", "108", "1", "-50.0%", "-50.0%"] in cells(out, "neighbours")
     assert "arithmetic is the limit" in out
     assert "explained nothing of which d_ff is fast" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("dtype", ELEMENT_BYTES)
+def test_a_gemm_of_every_dtype_is_explained(capsys: pytest.CaptureFixture[str], dtype: str, batch: int) -> None:
+    code, out, err = call(capsys, "m=64", "n=64", "k=64", f"b={batch}", "gpu=h200", f"dtype={dtype}")
+    assert (code, err) == (0, "")
+    assert f"-{batch}x64x64x64-{dtype}-nt on h200" in out
 
 
 def test_a_family_of_gpus_is_the_one_that_its_sweep_is_planned_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "check": "judge a model's shape by the rules for GPUs, and name the nearest values that pass",
         "explain": "say why a Gemm or a run's candidates take their time, and how far to believe it",
         "doctor": "look at every node and GPU that a sweep would use, and name what would spoil it",
+        "compare": "set runs and published tables beside each other, and find what got slower",
         "layer": "time the components of a transformer layer on this machine's GPU, with and without FlashAttention",
         "export": "write what was measured in the format of another tool, or as CSV",
         "upload": "send what a store lacks of a run that was measured for it",

@@ -1,0 +1,55 @@
+"""What a user wants compared: every word opened as a run or a published table, and what must not be compared."""
+
+from collections.abc import Sequence
+
+from orchestrator.compare_run import sides_of_run
+from orchestrator.compare_side import Side, side_of_table
+from orchestrator.errors import InvalidValueError, StoreError
+from orchestrator.imports import is_table, read_table
+from orchestrator.runs import find_run
+
+
+def open_sides(words: Sequence[str], directory: str) -> list[Side]:
+    """Open runs (path, URI, name, latest) and tables (PATH or GPU=PATH); a run of several GPU models is several sides.
+
+    Raises:
+        StoreError, InvalidValueError: one cannot be read, there are fewer than two, one comes twice, or protocols
+            differ.
+    """
+    sides = [side for word in words for side in _open(word, directory)]
+    if len(sides) < 2:
+        what = f"'{words[0]}' is of one GPU model" if words else "nothing was named"
+        raise InvalidValueError(f"two runs or tables are needed to compare, {what}: compare A B [C …]")
+    _distinct(sides)
+    _one_protocol(sides)
+    return sides
+
+
+def _open(word: str, directory: str) -> list[Side]:
+    if is_table(word):
+        return [side_of_table(word, read_table(word))]
+    try:
+        store = find_run(word, directory)
+    except StoreError as error:
+        raise StoreError(f"{error}; or the path of a published table") from error
+    return sides_of_run(word, store)
+
+
+def _distinct(sides: Sequence[Side]) -> None:
+    seen: dict[tuple[str, str], Side] = {}
+    for side in sides:
+        other = seen.setdefault((side.path, side.gpu), side)
+        if other is not side:
+            raise InvalidValueError(f"'{other.name}' and '{side.name}' are the same: {side.path}")
+
+
+def _one_protocol(sides: Sequence[Side]) -> None:
+    """Runs are compared only where they were measured in the same way."""
+    runs = [side for side in sides if side.protocol is not None]
+    for side in runs[1:]:
+        first, own = runs[0].protocol or {}, side.protocol or {}
+        if different := [f"{key} {first[key]} and {own[key]}" for key in own if first.get(key) != own[key]]:
+            raise InvalidValueError(
+                f"'{runs[0].name}' and '{side.name}' were measured by different protocols, which are not compared: "
+                + ", ".join(different)
+            )

@@ -1,0 +1,92 @@
+"""``compare``: runs and published tables on the shapes that they share, and a gate for upgrades."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.compare_gate import Gate
+    from orchestrator.compare_side import Side
+
+EXIT_CODES = (
+    "exit codes: 0 compared, and the gate passed; 1 a shard could not be read; 2 usage, or what cannot be compared; "
+    "3 slower, or failing, by --fail-if-slower; 130 interrupted"
+)
+GATE_FAILED = 3
+TOP = 5
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's arguments."""
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="A B [C …]",
+        help="runs (path, URI, name or latest) and published tables (PATH or GPU=PATH: aiconfigurator's "
+        "gemm_perf.parquet or vidur's mlp.csv, or their folder); A is what the others are compared with",
+    )
+    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
+    parser.add_argument("--top", type=_positive, default=TOP, help=f"values to print per family (default: {TOP})")
+    parser.add_argument(
+        "--fail-if-slower",
+        type=_percent,
+        metavar="PERCENT",
+        help="exit with 3 where B is slower than A by this much and beyond noise; A and B are runs",
+    )
+    parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
+    parser.epilog = EXIT_CODES
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number >= 1")
+    return int(text)
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1000:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a percentage from 0 to below 1000, such as 3%")
+    return value
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Compare and print; 3 where the gate fails, else 1 where a shard could not be read."""
+    from orchestrator.compare import compare, document
+    from orchestrator.compare_sides import open_sides
+    from orchestrator.compare_tables import comparison_tables
+    from orchestrator.explain_tables import text
+
+    sides = open_sides(arguments.words, arguments.dir)
+    gate = None if arguments.fail_if_slower is None else _gate(sides, arguments)
+    found = compare(sides, gate)
+    if arguments.json:
+        sys.stdout.write(json.dumps(document(found), indent=2, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(text(comparison_tables(found, arguments.top)))
+    if gate is not None and not gate.passed:
+        return GATE_FAILED
+    return int(any(side.problems for side in sides))
+
+
+def _gate(sides: "Sequence[Side]", arguments: argparse.Namespace) -> "Gate":
+    from orchestrator.compare_gate import gate
+    from orchestrator.runs import find_run
+
+    if len(arguments.words) != 2 or any(side.imported for side in sides):
+        raise InvalidValueError(
+            "--fail-if-slower needs two runs, the one before and the one after: a published table has no samples"
+        )
+    protocol = sides[0].protocol or {}
+    if protocol["protocol"] == "seed":
+        raise InvalidValueError("--fail-if-slower: protocol seed has one figure a shape, and no interval")
+    base, new = (find_run(word, arguments.dir) for word in arguments.words)
+    return gate(base, new, arguments.fail_if_slower)
