@@ -14,8 +14,8 @@ from orchestrator.tiles import Neighbour, Quantisation
 WIDTH = 80
 GAP = "  "
 DISTRUST = (
-    "The tiles are a model, not a measurement: on a measured H200 it explained nothing of which d_ff is fast "
-    "(docs/explain.md). Nothing is ranked by it; `explain RUN` says how well it fits the measurements of a run."
+    "The tiles are a model, not a measurement: on a measured H200 it explained little or nothing of which d_ff is "
+    "fast (docs/explain.md). Nothing is ranked by it; `explain RUN` says how well it fits the measurements of a run."
 )
 FOREIGN = "The tiles are those of NVIDIA's libraries; what AMD's choose is not known here."
 NO_SMS = "A CPU has no SMs: the model of tiles and waves does not apply."
