@@ -44,9 +44,9 @@ def recompose(conf_name: str, sections: Mapping[str, Any], overrides: Sequence[s
 
 
 def _finished(draft: "_Draft", conf_name: str, overrides: Sequence[str]) -> Config:
-    models = [word for word in overrides if word.partition("=")[0].strip() == MODEL_KEY and "=" in word]
+    models = _models(overrides)
     if models:
-        draft.read_model(models[-1].partition("=")[2].strip(), overrides)
+        draft.read_model(_value(models[-1]), overrides)
     for token in overrides:
         if token not in models:
             draft.read_argument(token)
@@ -55,6 +55,22 @@ def _finished(draft: "_Draft", conf_name: str, overrides: Sequence[str]) -> Conf
         raise ConfigError(draft.problems)
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _as_fields(_nested(values))))
     return dataclasses.replace(cast(Config, config), conf_name=conf_name, overrides=tuple(overrides))
+
+
+def _models(overrides: Sequence[str]) -> list[str]:
+    return [word for word in overrides if word.partition("=")[0].strip() == MODEL_KEY and "=" in word]
+
+
+def _value(word: str) -> str:
+    return word.partition("=")[2].strip()
+
+
+def model_notes(config: Config) -> tuple[str, ...]:
+    """What the model of this configuration, if it has one, says that its dimensions leave out."""
+    from orchestrator.models import load_model
+
+    models = _models(config.overrides)
+    return load_model(_value(models[-1])).notes if models else ()
 
 
 def conf_names() -> list[str]:

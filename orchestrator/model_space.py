@@ -14,6 +14,9 @@ SMALL = 4096
 HEAD_DIMS = range(16, 257, 8)
 """Sizes of a head to choose from where the number of heads is chosen."""
 
+SIDE = 4
+"""Neighbours of h on either side where the size of a head follows it, in steps of 8 elements of a head."""
+
 
 def space_of(model: Model, around: str) -> dict[str, Any]:
     """The keys of ``space`` that a model sets; with ``around`` a range of neighbours, marked with its own value."""
@@ -53,6 +56,10 @@ def _roles(model: Model, around: str) -> tuple[str, ...]:
 
 
 def _neighbours(model: Model, around: str, own: int) -> dict[str, Any]:
+    if around == "h" and model.head_dim * model.a == model.h:
+        step = HEAD_DIMS.step * model.a
+        side = min(SIDE, (own - 1) // step)
+        return {"start": own - side * step, "stop": own + SIDE * step, "step": step, "baseline": own}
     if around in NEIGHBOURS:
         most, step = NEIGHBOURS[around]
         step = step if own >= SMALL else step // 2
@@ -63,12 +70,13 @@ def _neighbours(model: Model, around: str, own: int) -> dict[str, Any]:
 
 
 def _heads(model: Model) -> list[int]:
-    """Numbers of heads that divide h into heads of a usual size; with a head size of its own, multiples of kv."""
+    """Numbers of heads that divide h into heads of a usual size; with a head size of its own, half to twice as many."""
+    grouped = model.kv < model.a
     if model.head_dim * model.a == model.h:
         heads = [model.h // head_dim for head_dim in HEAD_DIMS if model.h % head_dim == 0]
     else:
-        heads = list(range(model.a // 2, 2 * model.a + 1))
-    grouped = model.kv < model.a
+        step = max(model.kv if grouped else 1, model.a // 8)
+        heads = list(range(model.a % step + model.a // 2 // step * step, 2 * model.a + 1, step))
     return [a for a in heads if a >= 1 and (not grouped or a % model.kv == 0)]
 
 

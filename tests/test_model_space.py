@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.config import compose, to_dict, to_yaml
+from orchestrator import cli
+from orchestrator.config import compose, model_notes, to_dict, to_yaml
 from orchestrator.models import names
 from orchestrator.space import expand_space
 from tasks.family import Family
@@ -54,7 +55,21 @@ def test_what_is_chosen_may_be_written_in_every_way_that_an_argument_may(word: s
 def test_h_around_the_models_own_keeps_the_rest() -> None:
     (family,) = families("model=llama-3-8b", "space.around=h")
     assert family.family_id == "layer-a32-kv8-f14336-tp1-b4-s2048-fp16-by-h"
-    assert chosen(family) == (list(range(3072, 5121, 128)), [4096])
+    # heads of 96, 104, … 160
+    assert chosen(family) == (list(range(3072, 5121, 256)), [4096])
+    (qwen,) = families("model=qwen2.5-7b", "space.around=h")  # 28 heads
+    assert [value / 28 % 8 for value in chosen(qwen)[0]] == [0] * 9
+
+
+def test_heads_of_a_size_of_their_own_are_half_to_twice_as_many() -> None:
+    attn, _ = families("model=qwen3-30b-a3b", "space.around=a")
+    assert chosen(attn) == (list(range(16, 65, 4)), [32])
+
+
+def test_what_a_model_leaves_out_is_told_with_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "conf=h200", "model=deepseek-v3", "space.tp=8"]) == 0
+    assert "without multi-head latent attention (MLA)" in " ".join(capsys.readouterr().out.split())
+    assert model_notes(compose("h200", ["space.tp=8"])) == ()
 
 
 def test_the_vocabulary_around_the_models_own() -> None:

@@ -2,7 +2,9 @@
 
 import argparse
 import sys
+import textwrap
 
+from orchestrator.config import model_notes
 from orchestrator.plan import START_S, Plan, plan
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, reasons
@@ -11,6 +13,7 @@ from tasks.family import Family
 
 GPUS = (1, 8)
 GIB = 2**30
+WIDTH = 100
 MOST_SHOWN = 40
 """Families that are listed."""
 
@@ -39,6 +42,8 @@ def _lines(config: Config, expansion: Expansion, found: Plan) -> list[str]:
         f"memory    largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB",
         f"protocol  {config.timing.protocol}, L2 {config.timing.l2}, power {config.timing.power}",
     ]
+    for note in model_notes(config):
+        lines += textwrap.wrap(note, WIDTH, initial_indent="model     ", subsequent_indent=" " * 10)
     if found.too_large:
         lines.append(f"          {found.too_large} Gemms do not fit in {found.spec.memory_gb if found.spec else 0} GB")
     shown = expansion.families[:MOST_SHOWN]

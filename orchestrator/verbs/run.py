@@ -56,6 +56,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if printed_cfg(arguments, config):
         return 0
     expansion = expand_space(config)
+    sys.stderr.writelines(f"{config.space.model}: {note}\n" for note in configuration.model_notes(config))
     with results(config.run) as place:
         place.check(config.run.name)  # better now than after the cluster has started
         return _finished(place, _run(config, expansion, place))
