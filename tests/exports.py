@@ -17,7 +17,7 @@ from orchestrator.store import RunStore
 ROOT = Path(cli.__file__).parents[1]
 EXAMPLE = ROOT / "results" / "examples" / "h200-seed-and-mlp"
 """fp16, of schema version 1."""
-SAMPLE = ROOT / "tests" / "data" / "h200-fp8-sample"
+SAMPLE = ROOT / "results" / "examples" / "h200-fp8"
 """bf16, fp8 and fp8_rowwise, of schema version 2."""
 
 NODE = (

@@ -89,7 +89,7 @@ def test_aiconfigurator_has_every_key_and_answers_with_our_latencies(tmp_path: P
     write(tmp_path, found.files)
     rows = answer(AICONFIGURATOR, str(tmp_path), "measured_h200")
     assert answers(rows) == pytest.approx(ours(), rel=1e-6)
-    assert len(rows) == 50
+    assert len(rows) == 200
 
 
 def test_a_copy_of_a_shipped_system_answers_with_our_latencies(tmp_path: Path) -> None:
