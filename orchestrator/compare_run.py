@@ -74,7 +74,7 @@ def _side(
         gpu=gpu,
         spec=match(gpu, max((row["memory_bytes"] for row in own), default=None)),
         timings=_timings(rows, own),
-        environment=_environment(own),
+        environment={**_environment(own), **_timing(store)},
         protocol=protocol,
         families=_families(rows),
         notes=(*ranking.notes, *(["the device was throttled in some Families"] if _throttled(rows) else [])),
@@ -117,6 +117,12 @@ def _environment(facts: Sequence[Row]) -> dict[str, tuple[str, ...]]:
         clocks = [row[column] for row in facts if row[column] is not None]
         found[title] = (f"{min(clocks):.0f} to {max(clocks):.0f}",) if clocks else ()
     return found
+
+
+def _timing(store: RunStore) -> dict[str, tuple[str, ...]]:
+    """The settings that it was measured by: who races whom, and for how long, moves a Family's level."""
+    timing = store.manifest().get("config", {}).get("timing", {})
+    return {f"timing.{name}": (str(value),) for name, value in timing.items() if name not in PROTOCOL}
 
 
 def _text(value: object) -> str:

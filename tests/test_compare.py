@@ -190,6 +190,13 @@ def test_what_differs_of_the_environment_is_listed(tmp_path: Path, capsys: pytes
     ]
 
 
+def test_other_settings_of_timing_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sides = [run(tmp_path / name, up_family([64]), cost=per_flop({})) for name in "ab"]
+    for side, race_pct in zip(sides, (10.0, 1000.0), strict=True):
+        RunStore.open(Path(side)).update_manifest(config={"timing": {"race_pct": race_pct, "l2": "rotate"}})
+    assert found(capsys, *sides)["environment"] == [{"name": "timing.race_pct", "values": ["10.0", "1000.0"]}]
+
+
 def test_a_gpu_that_the_catalogue_has_not_has_no_regime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     strange = replace(DEVICE, kind="cpu", gpu="a CPU")
     paths = [run(tmp_path / name, up_family([64]), cost=per_flop({}), device=strange) for name in "ab"]
