@@ -76,7 +76,7 @@ def slates(config: Config) -> Iterator[Slate]:
         role = ROLES[name]
         for sizes in _products(space, role):
             base = Shape(dtype=dtype, v_multiple=space.v_multiple, **sizes)
-            yield from _slates(config, role, base, passes)
+            yield _slate(config, role, base, passes)
 
 
 def _products(space: Space, role: Role) -> Iterator[dict[str, int]]:
@@ -101,7 +101,7 @@ def _spec(space: Space, role: Role, name: str) -> object:
     return getattr(space, name)
 
 
-def _slates(config: Config, role: Role, base: Shape, passes: str) -> Iterator[Slate]:
+def _slate(config: Config, role: Role, base: Shape, passes: str) -> Slate:
     space = config.space
     chosen = space.around in role.dimensions
     axis = space.around if chosen else role.axis
@@ -130,7 +130,7 @@ def _slates(config: Config, role: Role, base: Shape, passes: str) -> Iterator[Sl
         fixed=tuple((name, base.size(name)) for name in fixed),
         passes=passes,
     )
-    yield Slate(key=key, role=role, values=values, exact=exact, base=base, ratio=ratio)
+    return Slate(key=key, role=role, values=values, exact=exact, base=base, ratio=ratio)
 
 
 def _by_ratio(spec: object, shape: Shape) -> int:
