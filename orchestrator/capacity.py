@@ -36,9 +36,10 @@ class BlockTime:
 
 @dataclass(frozen=True, kw_only=True)
 class SideCapacity:
-    """One GPU model. errors: of each way of interpolation that was used. link_gb_s, price: None where not given.
+    """One GPU model.
 
-    needed: for the target, None without one.
+    errors: of each way of interpolation that was used, of all shapes and of those near its m. link_gb_s, price: None
+    where not given. needed: for the target, None without one.
     """
 
     side: Side
@@ -159,8 +160,11 @@ def _figures(source: Source, block: Block, attention: bool) -> Iterator[Figure]:
 
 
 def _errors(source: Source, times: Sequence[BlockTime]) -> Iterator[Error]:
-    used = {(tuple(each.spans), each.work.gemm.dtype) for time in times for each in time.figures if each.interpolated}
+    guessed = [each for time in times for each in time.figures if each.interpolated]
+    used = {(tuple(each.spans), each.work.gemm.dtype) for each in guessed}
     for axes, dtype in sorted(used):
-        error = source.grid.error(axes, dtype)
-        if error is not None:
-            yield error
+        rows = {each.work.gemm.m for each in guessed if tuple(each.spans) == axes}
+        for near in (None, *sorted(rows)):
+            error = source.grid.error(axes, dtype, near)
+            if error is not None:
+                yield error

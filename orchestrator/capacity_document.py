@@ -7,6 +7,8 @@ from orchestrator.capacity_figure import Figure
 from orchestrator.capacity_links import all_reduces
 from orchestrator.capacity_target import cost_per_million
 
+EXCLUDED = ("elementwise work", "fused attention", "launch gaps", "communication", "pipeline bubbles")
+"""What no figure holds but the estimate of all-reduces, which stands apart."""
 LAYOUT = ("tp", "pp", "dp", "b", "s", "mode", "dtype")
 
 
@@ -22,6 +24,7 @@ def document(found: Capacity) -> dict[str, Any]:
         "target": None
         if target is None
         else {"tokens_per_s": target.rate, "tokens": target.tokens, "days": target.days},
+        "excluded": list(EXCLUDED),
         "left_out": sorted({each.work.name for each in found.left_out}),
         "sides": [_side(each) for each in found.sides],
     }
@@ -55,6 +58,7 @@ def _side(each: SideCapacity) -> dict[str, Any]:
             {
                 "axes": list(error.axes),
                 "dtype": error.dtype,
+                "near_m": error.near,
                 "shapes": error.count,
                 "median": error.median,
                 "p90": error.p90,

@@ -9,6 +9,7 @@ from orchestrator.capacity_grid import AXES, MOST_APART
 from orchestrator.capacity_layout import TRAINING, Layout
 from orchestrator.capacity_work import Work
 from orchestrator.compare_side import Shape
+from tasks.gemm import Gemm
 
 LISTED = 4
 
@@ -62,17 +63,21 @@ def _lines(layout: Layout, gaps: Sequence[Gap]) -> Iterator[str]:
             yield f"  {each.work.name} {each.source.shapes(each.work)[0]}: {each.why}"
         if len(own) > LISTED:
             yield f"  and {len(own) - LISTED} more"
-        yield "to measure them:"
         spec = own[0].source.side.spec
-        for command in sweep_commands(layout, [each.work for each in own], None if spec is None else spec.key):
-            yield f"  {command}"
+        commands = sweep_commands(layout, [each.work for each in own], None if spec is None else spec.key)
+        more = ", and give all runs in results=" if len(commands) > 1 or not own[0].source.side.imported else ""
+        yield f"to measure them{more}:"
+        yield from (f"  {command}" for command in commands)
 
 
 def sweep_commands(layout: Layout, works: Sequence[Work], gpu: str | None) -> tuple[str, ...]:
     """Return the commands that measure these works, one for all roles that see the same sizes."""
     roles: dict[tuple[str, ...], list[str]] = {}
+    seen: set[Gemm] = set()
     for work in works:
-        roles.setdefault(_sizes(work), []).append(work.role)
+        if work.gemm not in seen:  # layers of two kinds share Gemms
+            roles.setdefault(_sizes(work), []).append(work.role)
+        seen.add(work.gemm)
     head = ["python", "-m", "orchestrator", *([] if gpu is None else [f"cluster.gpu={gpu}"])]
     passes = ["space.pass=fwd,bwd"] if layout.mode == TRAINING else []
     return tuple(

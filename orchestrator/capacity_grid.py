@@ -14,12 +14,14 @@ from orchestrator.compare_side import Shape
 
 Axes = tuple[str, ...]
 AXES: Axes = ("m", "n", "k")
-CHOICES: tuple[Axes, ...] = tuple(axes for count in (1, 2, 3) for axes in combinations(AXES, count))
-"""Along what is interpolated, tried in this order: tokens first, as few axes as possible."""
+CHOICES: tuple[tuple[Axes, ...], ...] = tuple(tuple(combinations(AXES, count)) for count in (1, 2, 3))
+"""Along what is interpolated: as few axes as possible."""
 
 MOST_APART = 4
 """Neighbours further apart than this tell too little; the widest step of the published tables' n and k is 4."""
 
+NEAR = 4
+"""Interpolation misses more among many tokens than among few, or the other way round."""
 DEPARTS = 1.3
 """A figure this many times what its neighbours give, or less than one such part: in the published tables that were
 looked at 0.03% to 0.7% of the rows are, some of them plainly wrong."""
@@ -39,13 +41,22 @@ class Estimate:
         """Along what was interpolated."""
         return tuple(self.spans)
 
+    @property
+    def width(self) -> float:
+        """How many times the upper neighbours are the lower ones, of all axes together."""
+        return math.prod(high / low for low, high in self.spans.values())
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Error:
-    """How far interpolation misses what was measured, leaving it out: of ``count`` shapes, relative."""
+    """How far interpolation misses what was measured, leaving it out: of ``count`` shapes, relative.
+
+    near: of those whose m is at most NEAR times this, or one NEAR-th of it; None: of all.
+    """
 
     axes: Axes
     dtype: str
+    near: int | None
     count: int
     median: float
     p90: float
@@ -60,9 +71,15 @@ class Grid:
         self._values: dict[Axes, dict[tuple[Shape, bool], list[int]]] = {}
 
     def estimate(self, shape: Shape) -> Estimate | None:
-        """Interpolate a shape along as few axes as possible; None where it does not lie between measured ones."""
-        found = (self.between(shape, axes) for axes in CHOICES)
-        return next((each for each in found if each is not None), None)
+        """Interpolate a shape along as few axes as possible, of these between the closest neighbours.
+
+        None where it does not lie between measured ones.
+        """
+        for choice in CHOICES:
+            found = [each for axes in choice if (each := self.between(shape, axes)) is not None]
+            if found:
+                return min(found, key=lambda each: each.width)
+        return None
 
     def between(self, shape: Shape, axes: Axes) -> Estimate | None:
         """Interpolate along exactly these axes, from neighbours that differ from ``shape`` in every one of them.
@@ -82,17 +99,17 @@ class Grid:
         alike = bool(ratios) and (min(ratios) > DEPARTS or max(ratios) < 1 / DEPARTS)
         return min(ratios, key=lambda ratio: abs(math.log(ratio))) if alike and len(ratios) >= AXES_NEEDED else None
 
-    def error(self, axes: Axes, dtype: str) -> Error | None:
+    def error(self, axes: Axes, dtype: str, near: int | None = None) -> Error | None:
         """Leave out one measured shape after the other, and compare; None where none lies between others."""
         misses = [
             abs(found.seconds / seconds - 1)
             for shape, seconds in self.seconds.items()
-            if shape.dtype == dtype and (found := self.between(shape, axes)) is not None
+            if shape.dtype == dtype and _is_near(shape, near) and (found := self.between(shape, axes)) is not None
         ]
         if not misses:
             return None
         median, p90 = np.percentile(misses, [50, 90]).tolist()
-        return Error(axes=axes, dtype=dtype, count=len(misses), median=median, p90=p90)
+        return Error(axes=axes, dtype=dtype, near=near, count=len(misses), median=median, p90=p90)
 
     def _between(self, shape: Shape, axes: Axes, fit: bool) -> Estimate | None:
         if not axes:
@@ -125,6 +142,10 @@ class Grid:
                 lines[_without(each, axes), same].add(int(getattr(each, axes[0])))
             self._values[axes] = {key: sorted(values) for key, values in lines.items()}
         return self._values[axes].get((_without(shape, axes), fit), [])
+
+
+def _is_near(shape: Shape, m: int | None) -> bool:
+    return m is None or (shape.m <= NEAR * m and m <= NEAR * shape.m)
 
 
 def _at(shape: Shape, axis: str, value: int) -> Shape:

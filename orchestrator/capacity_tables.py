@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from orchestrator.capacity import Capacity, SideCapacity
 from orchestrator.capacity_figure import Figure
-from orchestrator.capacity_grid import Error
+from orchestrator.capacity_grid import NEAR, Error
 from orchestrator.capacity_layout import DECODE, PREFILL, TRAINING, Layout
 from orchestrator.capacity_links import all_reduces
 from orchestrator.capacity_target import Needed, cost_per_million
@@ -164,6 +164,7 @@ def _optional(value: float | None, form: str, times: int = 1) -> str:
 def _notes(found: Capacity) -> Iterator[str]:
     yield NOT_COUNTED
     layout = found.asked.layout
+    yield from layout.model.notes
     tables = [letter(i) for i, each in enumerate(found.sides) if each.side.imported]
     for i, each in enumerate(found.sides):
         yield from _interpolated(letter(i), each)
@@ -216,9 +217,10 @@ def _spans(figure: Figure) -> str:
 
 
 def _error(error: Error) -> str:
+    of = "shapes" if error.near is None else f"shapes with m within {NEAR} times of {error.near}"
     return (
         f"interpolation along {', '.join(error.axes)} misses what was measured by {error.median:.1%} (median) and "
-        f"{error.p90:.1%} (p90), leaving out one of {error.count} {error.dtype} shapes at a time."
+        f"{error.p90:.1%} (p90), leaving out one at a time of {error.count} {error.dtype} {of}."
     )
 
 

@@ -29,11 +29,12 @@ def execute(arguments: argparse.Namespace) -> int:
     asked = parse(arguments.words)
     from orchestrator.capacity import capacity
     from orchestrator.capacity_document import document
+    from orchestrator.capacity_sides import joined_runs
     from orchestrator.capacity_tables import capacity_tables
     from orchestrator.compare_sides import open_results
     from orchestrator.explain_tables import text
 
-    found = capacity(asked, open_results(asked.results, arguments.dir))
+    found = capacity(asked, joined_runs(open_results(asked.results, arguments.dir)))
 
     def report() -> None:
         if arguments.json:
