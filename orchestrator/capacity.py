@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from orchestrator.capacity_arguments import Asked
 from orchestrator.capacity_figure import Figure, Source
@@ -57,12 +58,8 @@ class SideCapacity:
 
     @cached_property
     def stage_s(self) -> float:
-        """GEMM seconds of the slowest pipeline stage: stages have equally many layers, the last the output too."""
-        layers = [each.seconds for each in self.blocks[:-1] for _ in range(each.block.times)]
-        size = len(layers) // self.layout.pp
-        stages = [sum(layers[i : i + size]) for i in range(0, len(layers), size)]
-        stages[-1] += self.blocks[-1].seconds
-        return max(stages)
+        """GEMM seconds of the slowest pipeline stage; the last one has the output layer too."""
+        return self._slowest(0.0)
 
     @property
     def tflops(self) -> float:
@@ -94,8 +91,14 @@ class SideCapacity:
         """As ``tokens_per_gpu_s``, if in addition nothing hid the estimated all-reduces."""
         if self.all_reduce_s is None:
             return None
-        stage = self.stage_s + self.layout.model.layers // self.layout.pp * self.all_reduce_s
-        return self.layout.tokens / stage / self.layout.replica_gpus
+        return self.layout.tokens / self._slowest(self.all_reduce_s) / self.layout.replica_gpus
+
+    def _slowest(self, more: float) -> float:
+        """The slowest stage, with ``more`` seconds in every layer."""
+        layers = iter([each.seconds + more for each in self.blocks[:-1] for _ in range(each.block.times)])
+        stages = [sum(islice(layers, count)) for count in self.layout.stage_layers]
+        stages[-1] += self.blocks[-1].seconds
+        return max(stages)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

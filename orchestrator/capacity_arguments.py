@@ -1,7 +1,7 @@
 """The words of ``capacity``, made into a Layout, the results to look it up in, and what is to be reached."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from orchestrator.capacity_amount import Amount, AmountPerGpu, PerGpu
@@ -57,8 +57,9 @@ def parse(words: Sequence[str]) -> Asked:
     """Return what the words ask for, or raise ConfigError with everything that is wrong."""
     read = Words(words, KEYS)
     made = models(read, NEEDED)
-    if "results" not in read.origins:
-        read.report("arguments", "give results=, runs or published tables, such as results=latest")
+    results = tuple(part.strip() for part in str(read.values.get("results", "")).split(",") if part.strip())
+    if not results and ("results" in read.values or "results" not in read.origins):
+        read.report(read.origin("results"), "give results=, runs or published tables, such as results=latest")
     target = _target(read)
     read.refuse()
     layout = Layout(model=made[0], **read.given(*RUNNING))
@@ -67,10 +68,10 @@ def parse(words: Sequence[str]) -> Asked:
     except InvalidValueError as error:
         read.report(read.origin("model", "h", "a", "kv", "d_ff", "layers", "tp", "pp"), str(error))
     read.refuse()
-    results = tuple(part.strip() for part in str(read.values["results"]).split(",") if part.strip())
-    asked = Asked(layout=layout, results=results, target=target)
-    return replace(
-        asked,
+    return Asked(
+        layout=layout,
+        results=results,
+        target=target,
         links=read.values.get("intra_node_gb_s", NOTHING),
         prices=read.values.get("price_per_gpu_hour", NOTHING),
     )

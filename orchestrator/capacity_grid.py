@@ -24,7 +24,7 @@ NEAR = 4
 """Interpolation misses more among many tokens than among few, or the other way round."""
 DEPARTS = 1.3
 """A figure this many times what its neighbours give, or less than one such part: in the published tables that were
-looked at 0.03% to 0.7% of the rows are, some of them plainly wrong."""
+looked at 0.01% to 0.4% of the rows are, some of them plainly wrong."""
 AXES_NEEDED = 2
 """On one axis alone it may be the neighbour that is off."""
 

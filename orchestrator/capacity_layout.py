@@ -18,7 +18,7 @@ MODES = (PREFILL, TRAINING, DECODE)
 class Layout:
     """A model over tp·pp·dp GPUs; a step takes b sequences of s tokens, in ``decode`` one token of each.
 
-    pp: pipeline stages of equally many layers. dp: replicas.
+    pp: pipeline stages, of as equally many layers as there can be; the first ones take what is over. dp: replicas.
     """
 
     model: Model
@@ -50,6 +50,12 @@ class Layout:
         """Layers with a dense MLP; in a model with experts they are the first ones."""
         return self.model.dense_layers if self.model.experts else self.model.layers
 
+    @property
+    def stage_layers(self) -> tuple[int, ...]:
+        """Layers of each pipeline stage."""
+        least, over = divmod(self.model.layers, self.pp)
+        return tuple(least + (i < over) for i in range(self.pp))
+
     def shape(self, *, dense: bool) -> Shape:
         """The dimensions of a layer as roles see them; d_ff is an expert's where there are experts."""
         model = self.model
@@ -80,8 +86,8 @@ class Layout:
                 found.append(("", f"tp={self.tp} does not divide shared_d_ff={model.shared_d_ff}"))
             if model.mlp != "swiglu":
                 found.append(("", f"mlp={model.mlp}: experts are measured with swiglu only"))
-        if model.layers % self.pp:
-            found.append(("", f"pp={self.pp} does not divide layers={model.layers}"))
+        if model.layers < self.pp:
+            found.append(("", f"pp={self.pp} is more than layers={model.layers}"))
         if messages := list(dict.fromkeys(each[1] for each in found if each is not None)):
             raise InvalidValueError("; ".join(messages))
 

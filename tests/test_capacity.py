@@ -144,6 +144,12 @@ def test_the_slowest_stage_sets_the_pace(capsys: pytest.CaptureFixture[str]) -> 
     assert four["sides"][0]["step_s"] == one["sides"][0]["step_s"]
     assert four["sides"][0]["tokens_per_gpu_s"] == pytest.approx(8192 / (20 * layer + output) / 32)
     assert (one["gpus"], four["gpus"]) == (16, 64)
+    # 80 layers in 3 stages: 27, 27, 26 and the output layer, which takes less than a layer
+    three = found(capsys, *LLAMA, TABLES, "pp=3", "intra_node_gb_s=450")["sides"][0]
+    assert output < layer
+    assert three["stage_s"] == pytest.approx(27 * layer)
+    reduce = three["all_reduce_estimate"]
+    assert reduce["tokens_per_gpu_s"] == pytest.approx(8192 / (27 * (layer + reduce["layer_s"])) / 24)
 
 
 # Targets
