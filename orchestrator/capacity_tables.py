@@ -1,6 +1,7 @@
 """What ``capacity`` shows: the Gemms of a step and what follows from them, GPU models side by side."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from orchestrator.capacity import Capacity, SideCapacity
 from orchestrator.capacity_figure import Figure
@@ -10,11 +11,9 @@ from orchestrator.capacity_links import all_reduces
 from orchestrator.capacity_target import Needed, cost_per_million
 from orchestrator.compare_side import Side
 from orchestrator.compare_tables import letter
-from orchestrator.explain_tables import Table, joined
+from orchestrator.explain_tables import WIDTH, Table, joined, width
 
 UNKNOWN = "-"
-MOST_SIDES = 3
-"""Sides that 80 columns hold; more make further tables."""
 NOT_COUNTED = (
     "These are GEMM times alone: elementwise work, fused attention, launch gaps, communication and pipeline bubbles "
     "are not in the figures, so tokens/s are an upper bound, and GPUs and cost a lower one."
@@ -41,12 +40,9 @@ Line = tuple[str, Callable[[SideCapacity], str]]
 def capacity_tables(found: Capacity) -> Iterator[Table]:
     """Everything: who is compared, the Gemms, what follows, and what the figures do not hold."""
     yield _head(found)
-    sides = tuple(enumerate(found.sides))
-    groups = [sides[i : i + MOST_SIDES] for i in range(0, len(sides), MOST_SIDES)]
-    for group in groups:
-        yield from _gemms(group)
-    for group in groups:
-        yield _summary(found, group)
+    for j in range(len(found.sides[0].blocks)):
+        yield from _split(found, partial(_gemms, j))
+    yield from _split(found, partial(_summary, found))
     yield Table(title="how far to believe it", notes=tuple(_notes(found)))
     yield from (Table(title=line) for each in found.sides for line in (*each.side.problems, *each.side.notes))
 
@@ -69,24 +65,33 @@ def _side(i: int, side: Side) -> str:
     return f"{letter(i)}: {side.gpu}, {side.name}, run (protocol {protocol['protocol']}, L2 {protocol['l2']})"
 
 
-def _gemms(group: Group) -> Iterator[Table]:
-    """A table of each block: the sides have the same works in the same order."""
-    first = group[0][1]
-    for j, time in enumerate(first.blocks):
-        rows = []
-        for w, figure in enumerate(time.figures):
-            gemm = figure.work.gemm
-            batch = f"{gemm.b}x" if gemm.b > 1 else ""
-            figures = [each.blocks[j].figures[w] for _, each in group]
-            rows.append((figure.work.name, f"{batch}{gemm.m}", str(gemm.n), str(gemm.k), *map(_cell, figures)))
-        sums = (f"{each.blocks[j].seconds * 1e6:.1f}" for _, each in group)
-        rows.append(("sum", "", "", "", *sums))
-        times = f", {time.block.times} of them" if time.block.times > 1 else ""
-        yield Table(
-            title=f"{time.block.name}{times}: us a GEMM on one rank; ~ interpolated; ! doubtful",
-            columns=("", "m", "n", "k", *(letter(i) for i, _ in group)),
-            rows=tuple(rows),
-        )
+def _split(found: Capacity, make: Callable[[Group], Table]) -> list[Table]:
+    """Tables of as many sides as fit the width: one with them all, or further ones."""
+    sides = tuple(enumerate(found.sides))
+    for most in range(len(sides), 0, -1):
+        tables = [make(sides[i : i + most]) for i in range(0, len(sides), most)]
+        if all(width(table) <= WIDTH for table in tables):
+            break
+    return tables
+
+
+def _gemms(j: int, group: Group) -> Table:
+    """Block ``j``: all sides have the same works in the same order."""
+    time = group[0][1].blocks[j]
+    rows = []
+    for w, figure in enumerate(time.figures):
+        gemm = figure.work.gemm
+        batch = f"{gemm.b}x" if gemm.b > 1 else ""
+        figures = [each.blocks[j].figures[w] for _, each in group]
+        rows.append((figure.work.name, f"{batch}{gemm.m}", str(gemm.n), str(gemm.k), *map(_cell, figures)))
+    sums = (f"{each.blocks[j].seconds * 1e6:.1f}" for _, each in group)
+    rows.append(("sum", "", "", "", *sums))
+    times = f", {time.block.times} of them" if time.block.times > 1 else ""
+    return Table(
+        title=f"{time.block.name}{times}: us a GEMM on one rank; ~ interpolated; ! doubtful",
+        columns=("", "m", "n", "k", *(letter(i) for i, _ in group)),
+        rows=tuple(rows),
+    )
 
 
 def _cell(figure: Figure) -> str:

@@ -90,11 +90,13 @@ def test_everything_fits_80_columns(mode: str, capsys: pytest.CaptureFixture[str
 
 
 def test_many_sides_make_further_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    copies = [str(shutil.copytree(H200, tmp_path / name)) for name in "wxyz"]
-    code, out, _ = call(capsys, *LLAMA, f"results={','.join(copies)}")
+    copies = [str(shutil.copytree(H200, tmp_path / name)) for name in "stuvwxyz"]
+    code, out, _ = call(capsys, *LLAMA, f"results={','.join(copies)}", "mode=training", "tokens=1e18", "days=1e-4")
     assert code == 0
     assert out.count("layer, 80 of them") == 2
-    assert "D h200" in out
+    for letter in "ABCDEFGH":  # none is left out
+        assert f"{letter} h200" in out
+        assert sum(letter in line.split() for line in out.splitlines() if " m " in line) == 2
     assert max(map(len, out.splitlines())) <= 80
 
 
