@@ -16,10 +16,16 @@ def open_sides(words: Sequence[str], directory: str) -> list[Side]:
         StoreError, InvalidValueError: one cannot be read, there are fewer than two, one comes twice, or protocols
             differ.
     """
-    sides = [side for word in words for side in _open(word, directory)]
+    sides = open_results(words, directory)
     if len(sides) < 2:
         what = f"'{words[0]}' is of one GPU model" if words else "nothing was named"
         raise InvalidValueError(f"two runs or tables are needed to compare, {what}: compare A B [C …]")
+    return sides
+
+
+def open_results(words: Sequence[str], directory: str) -> list[Side]:
+    """Open what ``open_sides`` opens, one or more; raises what it raises but for their number."""
+    sides = [side for word in words for side in _open(word, directory)]
     _distinct(sides)
     _one_protocol(sides)
     return sides

@@ -37,6 +37,12 @@ def text(tables: Iterable[Table]) -> str:
     return "\n".join("\n".join(_lines(table)) + "\n" for table in tables)
 
 
+def width(table: Table) -> int:
+    """Columns that the cells of a table take, with its gaps."""
+    cells = (table.columns, *table.rows)
+    return sum(max(map(len, column)) + len(GAP) for column in zip(*cells, strict=True)) - len(GAP)
+
+
 def _lines(table: Table) -> Iterator[str]:
     yield from textwrap.wrap(table.title, WIDTH)
     if table.rows:

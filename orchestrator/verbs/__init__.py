@@ -13,6 +13,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "explain": "say why a Gemm or a run's candidates take their time, and how far to believe it",
         "doctor": "look at every node and GPU that a sweep would use, and name what would spoil it",
         "compare": "set runs and published tables beside each other, and find what got slower",
+        "capacity": "plan a model on GPUs: GEMM time, tokens/s, GPUs needed and their cost, from what was measured",
         "layer": "time the components of a transformer layer on this machine's GPU, with and without FlashAttention",
         "export": "write what was measured in the format of another tool, or as CSV",
         "upload": "send what a store lacks of a run that was measured for it",
