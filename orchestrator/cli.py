@@ -21,8 +21,8 @@ PROGRAM = "python -m orchestrator"
 OUTPUT_GONE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 """How writing to a full, broken or closed standard output fails."""
 EXIT_CODES = (
-    "exit codes: 0 all measured; 1 some measurements failed; 2 usage, configuration, or a cluster or disk that "
-    "refuses; 130 interrupted"
+    "exit codes: 0 all measured; 1 some measurements failed (check: a rule failed); 2 usage, configuration, or a "
+    "cluster or disk that refuses; 3 the gate of compare failed; 130 interrupted"
 )
 
 
