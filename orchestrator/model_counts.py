@@ -11,7 +11,17 @@ fp32 weight, the momentum and the variance. Source: ZeRO (arXiv 1910.02054), sec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parameters:
+class _Terms:
+    """Terms that are summed."""
+
+    @property
+    def total(self) -> int:
+        """The sum of the terms."""
+        return sum(astuple(self))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parameters(_Terms):
     """A model's parameters, term by term. mlp: dense layers; experts: routed and shared ones; biases: all of them."""
 
     embedding: int
@@ -25,14 +35,9 @@ class Parameters:
     output: int
     other: int
 
-    @property
-    def total(self) -> int:
-        """The sum of the terms."""
-        return sum(astuple(self))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LayerFlops:
+class LayerFlops(_Terms):
     """FLOPs of one layer's GEMMs, forward. experts: those that the tokens take, routed and shared; mlp: dense."""
 
     qkv: int
@@ -43,14 +48,9 @@ class LayerFlops:
     router: int
     experts: int
 
-    @property
-    def total(self) -> int:
-        """The sum of the terms."""
-        return sum(astuple(self))
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LayerWeights:
+class LayerWeights(_Terms):
     """Weights of one layer's GEMMs: of the whole layer, or of one tensor-parallel rank. experts: all, and shared."""
 
     qkv: int
@@ -58,11 +58,6 @@ class LayerWeights:
     mlp: int
     router: int
     experts: int
-
-    @property
-    def total(self) -> int:
-        """The sum of the terms."""
-        return sum(astuple(self))
 
 
 def matrices(model: Model) -> int:

@@ -13,6 +13,7 @@ from orchestrator.canary import Reading
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.contest import Contest
 from orchestrator.fleet import Fleet, fleets
+from orchestrator.shape import DIMENSIONS
 from orchestrator.store import RunStore
 from orchestrator.suspects import held_back, notes, readings, split, suspect_shards, without
 from orchestrator.verdict import Verdict, judge
@@ -34,9 +35,8 @@ _TELEMETRY = (
     "power_limited",
     "throttled",
 )
-_DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
 _POINT = (
-    *("gpu", "family_id", "role", "tp", "batch", "seq", "dtype", "passes", *_DIMENSIONS),
+    *("gpu", "family_id", "role", "tp", "batch", "seq", "dtype", "passes", *DIMENSIONS),
     *("axis", "value", "baseline", "params", "mlp_params", "local_dim"),
 )
 

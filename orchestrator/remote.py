@@ -156,7 +156,7 @@ def _write(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
         try:
             _put(filesystem, temporary, content)
             filesystem.move(temporary, path)
-        except BaseException:
+        except BaseException:  # an interrupt, too, leaves no temporary file behind; it is raised again
             with suppress(OSError, pa.ArrowException):
                 filesystem.delete_file(temporary)
             raise

@@ -14,6 +14,7 @@ from tasks.gemm import Gemm, kind_of
 __all__ = ["ROLES", "Role", "Shape"]
 
 ATTENTION = ("a", "kv", "head_dim")
+HEADS = ("h", "a", "head_dim")
 MIXTURE = ("experts", "topk", "ep")
 
 
@@ -112,6 +113,10 @@ _attention = _together(_attn_score, _attn_over_value)
 _attn = _together(_qkv, _attention, _attn_out)
 
 
+def _no_params(s: Shape) -> int:
+    return 0
+
+
 def _swiglu_params(s: Shape) -> int:
     return 3 * s.size("h") * s.size("d_ff")
 
@@ -180,23 +185,23 @@ _ROLES = (
     Role(
         name="attn_score",
         help="Q @ K^T: batch*a/tp x (seq, head_dim) @ (head_dim, seq)",
-        dimensions=("h", "a", "head_dim"),
+        dimensions=HEADS,
         axis="a",
         parts=_attn_score,
-        params=lambda s: 0,
+        params=_no_params,
     ),
     Role(
         name="attn_over_value",
         help="scores @ V: batch*a/tp x (seq, seq) @ (seq, head_dim)",
-        dimensions=("h", "a", "head_dim"),
+        dimensions=HEADS,
         axis="a",
         parts=_attn_over_value,
-        params=lambda s: 0,
+        params=_no_params,
     ),
     Role(
         name="attn_out",
         help="attention's output: (batch*seq, a/tp*head_dim) @ (a/tp*head_dim, h)",
-        dimensions=("h", "a", "head_dim"),
+        dimensions=HEADS,
         axis="a",
         parts=_attn_out,
         params=_out_params,
@@ -204,10 +209,10 @@ _ROLES = (
     Role(
         name="attention",
         help="attn_score and attn_over_value together",
-        dimensions=("h", "a", "head_dim"),
+        dimensions=HEADS,
         axis="a",
         parts=_attention,
-        params=lambda s: 0,
+        params=_no_params,
     ),
     Role(
         name="attn",

@@ -7,6 +7,10 @@ VOCABULARY_MULTIPLE = 128
 """Megatron-LM pads the vocabulary to a multiple of this times the tensor-parallel size."""
 
 
+DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
+"""A Point's logical dimensions beside tp, batch and seq, as Shards and rankings name them."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
     """Sizes in elements of the whole model, before tensor parallelism; None for what the Point does not have.

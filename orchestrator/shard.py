@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestrator.roles import ROLES
+from orchestrator.shape import DIMENSIONS
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm, largest_power_of_two
 from tasks.records import DeviceInfo, GemmFacts, Measurement, Telemetry
@@ -99,9 +100,6 @@ def _measuring(measurement: Measurement) -> Row:
         "first_round": measurement.first_round,
         "notes": measurement.notes,
     }
-
-
-DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
 
 
 def _point(family: Family, candidate: Candidate) -> Row:

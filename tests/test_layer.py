@@ -8,21 +8,8 @@ import pytest
 from orchestrator.layer import FLASH, UNFUSED, LayerCase, layer, problems
 from orchestrator.model import Model
 from tasks.component import Component, Layer
+from tests.shapes import GPT_3_2_7B, LLAMA_3_8B
 
-LLAMA = Model(name="llama-3-8b", h=4096, layers=32, a=32, kv=8, head_dim=128, d_ff=14336, v=128256)
-GPT = Model(
-    name="gpt-3-2.7b",
-    h=2560,
-    layers=32,
-    a=32,
-    kv=32,
-    head_dim=80,
-    d_ff=10240,
-    v=50257,
-    mlp="gelu",
-    norm="layer",
-    positions=2048,
-)
 MIXTRAL = Model(
     name="mixtral", h=4096, layers=32, a=32, kv=8, head_dim=128, d_ff=0, v=32000, experts=8, topk=2, expert_d_ff=14336
 )
@@ -39,7 +26,7 @@ def named(wanted: Layer) -> dict[str, Component]:
 
 
 def test_the_steps_of_a_swiglu_layer_with_grouped_heads() -> None:
-    wanted = layer(LayerCase(model=LLAMA))
+    wanted = layer(LayerCase(model=LLAMA_3_8B))
     before = ["rms_norm", "qkv", "rope"]
     after = ["attn_out", "residual", "rms_norm", "mlp_gate_up", "swiglu", "mlp_down", "residual"]
     unfused = ["repeat_kv", "attn_score", "scale_mask", "softmax", "attn_over_value"]
@@ -49,7 +36,7 @@ def test_the_steps_of_a_swiglu_layer_with_grouped_heads() -> None:
 
 
 def test_the_steps_of_a_gelu_layer_that_is_trained() -> None:
-    wanted = layer(LayerCase(model=GPT, training=True))
+    wanted = layer(LayerCase(model=GPT_3_2_7B, training=True))
     before = ["layer_norm", "qkv"]
     unfused = ["attn_score", "scale_mask", "softmax", "attn_dropout", "attn_over_value"]
     after = ["attn_out", "dropout", "residual", "layer_norm", "mlp_up", "gelu", "mlp_down", "dropout", "residual"]
@@ -66,13 +53,13 @@ def test_the_steps_of_a_gelu_layer_that_is_trained() -> None:
     ],
 )
 def test_a_layer_has_as_many_norms_as_its_model(norms: int, around: list[str]) -> None:
-    steps = names(layer(LayerCase(model=replace(LLAMA, norms=norms))), FLASH)
+    steps = names(layer(LayerCase(model=replace(LLAMA_3_8B, norms=norms))), FLASH)
     assert steps.count("rms_norm") == norms
     assert [part for part in around if part not in " ".join(steps)] == []
 
 
 def test_the_shapes_of_llama_3_8b_on_one_of_eight_ranks() -> None:
-    found = named(layer(LayerCase(model=LLAMA, tp=8, b=4, s=2048)))
+    found = named(layer(LayerCase(model=LLAMA_3_8B, tp=8, b=4, s=2048)))
     gemms = {name: (g.b, g.m, g.n, g.k) for name, each in found.items() if (g := each.gemm) is not None}
     assert gemms == {
         "qkv": (1, 8192, (4 + 2) * 128, 4096),
@@ -91,13 +78,13 @@ def test_the_shapes_of_llama_3_8b_on_one_of_eight_ranks() -> None:
 
 def test_the_products_of_a_gelu_layer_are_the_papers_sum() -> None:
     """24·b·s·h² + 4·b·s²·h, f = 4h: «The Case for Co-Designing Model Architectures with Hardware»."""
-    wanted = layer(LayerCase(model=GPT, b=4, s=2048))
+    wanted = layer(LayerCase(model=GPT_3_2_7B, b=4, s=2048))
     steps = next(each.steps for each in wanted.variants if each.name == UNFUSED)
     assert sum(step[0].flops for step in steps) == 24 * 4 * 2048 * 2560**2 + 4 * 4 * 2048**2 * 2560
 
 
 def test_fused_attention_counts_the_pairs_under_the_causal_mask() -> None:
-    found = named(layer(LayerCase(model=replace(GPT, a=1, kv=1, head_dim=3), b=1, s=2)))["sdpa_flash"]
+    found = named(layer(LayerCase(model=replace(GPT_3_2_7B, a=1, kv=1, head_dim=3), b=1, s=2)))["sdpa_flash"]
     assert found.flops == 3 * (2 * 2 * 3)  # 3 of 4 pairs, two products of 2·d each
 
 
@@ -130,11 +117,11 @@ def test_equal_components_are_measured_once() -> None:
 @pytest.mark.parametrize(
     ("model", "running", "message"),
     [
-        (LLAMA, {"tp": 3}, "tp=3 does not divide d_ff=14336"),
-        (replace(LLAMA, d_ff=14337), {"tp": 3}, "tp=3 does not divide a=32"),
-        (replace(LLAMA, kv=5), {}, "kv=5 does not divide a=32"),
-        (replace(LLAMA, norms=5), {}, "norms=5: a layer is timed with at most 4"),
-        (replace(LLAMA, head_dim=127), {}, "head_dim=127 is odd: rotary positions turn its two halves"),
+        (LLAMA_3_8B, {"tp": 3}, "tp=3 does not divide d_ff=14336"),
+        (replace(LLAMA_3_8B, d_ff=14337), {"tp": 3}, "tp=3 does not divide a=32"),
+        (replace(LLAMA_3_8B, kv=5), {}, "kv=5 does not divide a=32"),
+        (replace(LLAMA_3_8B, norms=5), {}, "norms=5: a layer is timed with at most 4"),
+        (replace(LLAMA_3_8B, head_dim=127), {}, "head_dim=127 is odd: rotary positions turn its two halves"),
         (MIXTRAL, {"ep": 3}, "ep=3 does not divide experts=8"),
         (MIXTRAL, {"b": 1, "s": 3}, "experts=8 does not divide tokens*topk=6"),
         (replace(MIXTRAL, shared_d_ff=7), {"tp": 2}, "tp=2 does not divide shared_d_ff=7"),
@@ -146,5 +133,5 @@ def test_what_cannot_be_sharded_is_said(model: Model, running: dict[str, Any], m
 
 
 def test_what_can_be_sharded_is_no_problem() -> None:
-    assert problems(LayerCase(model=LLAMA, tp=16)) == []  # kv is replicated
-    assert problems(LayerCase(model=replace(GPT, head_dim=81))) == []  # learned positions
+    assert problems(LayerCase(model=LLAMA_3_8B, tp=16)) == []  # kv is replicated
+    assert problems(LayerCase(model=replace(GPT_3_2_7B, head_dim=81))) == []  # learned positions

@@ -69,7 +69,7 @@ def _move(staging: Path, places: Mapping[str, Path], made: list[Path]) -> None:
             if os.path.lexists(place):
                 os.replace(place, old)
             os.replace(staging / f"new.{number}", place)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves what was there before; it is raised again
         for number, (place, old) in reversed(list(enumerate(moved))):
             if os.path.lexists(old):
                 os.replace(old, place)

@@ -6,7 +6,7 @@ import sys
 
 from orchestrator.capacity_arguments import KEYS, parse
 from orchestrator.printing import printed
-from orchestrator.words import listed
+from orchestrator.verbs.arguments import add_dir, add_model_words
 
 EXIT_CODES = (
     "exit codes: 0 planned; 1 a shard of a run could not be read; 2 usage, or a GEMM that was neither measured nor "
@@ -16,12 +16,10 @@ EXIT_CODES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("words", nargs="*", metavar="key=value", help="model, layout, results and target; see below")
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
-    parser.epilog = (
-        f"keys:\n{listed(KEYS)}\n\nh, a, layers, v and d_ff are a model, or replace values of one.\n\n{EXIT_CODES}"
+    add_model_words(
+        parser, KEYS, about="model, layout, results and target", as_json="everything", exit_codes=EXIT_CODES
     )
+    add_dir(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

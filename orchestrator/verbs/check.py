@@ -8,7 +8,7 @@ from orchestrator.check import check
 from orchestrator.check_arguments import KEYS, parse
 from orchestrator.check_finding import FAIL
 from orchestrator.printing import printed
-from orchestrator.words import listed
+from orchestrator.verbs.arguments import add_dir, add_model_words
 
 EXIT_CODES = (
     "exit codes: 0 no rule fails; 1 a rule fails; 2 usage, or a model or run that cannot be read; 130 interrupted"
@@ -17,12 +17,8 @@ EXIT_CODES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("words", nargs="*", metavar="key=value", help="the model and how it runs; see below")
-    parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
-    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
-    parser.epilog = (
-        f"keys:\n{listed(KEYS)}\n\nh, a, layers, v and d_ff are a model, or replace values of one.\n\n{EXIT_CODES}"
-    )
+    add_model_words(parser, KEYS, about="the model and how it runs", as_json="the findings", exit_codes=EXIT_CODES)
+    add_dir(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from orchestrator import config as configuration
 from orchestrator.errors import ConfigError, Problem
 from orchestrator.resumption import WORDS
 from orchestrator.schema import Config
+from orchestrator.verbs.arguments import add_dir
 
 DEFAULT_CONF = "auto"
 
@@ -45,4 +46,4 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", nargs="?", default="latest", metavar="RUN", help="path, URI, name or latest (the default)"
     )
-    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
+    add_dir(parser)

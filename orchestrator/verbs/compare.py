@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValueError
+from orchestrator.verbs.arguments import add_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="runs (path, URI, name or latest) and published tables (PATH or GPU=PATH: aiconfigurator's "
         "gemm_perf.parquet or vidur's mlp.csv, or their folder); A is what the others are compared with",
     )
-    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
+    add_dir(parser)
     parser.add_argument("--top", type=_positive, default=TOP, help=f"values to print per family (default: {TOP})")
     parser.add_argument(
         "--fail-if-slower",

@@ -11,6 +11,7 @@ from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWis
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
 from orchestrator.printing import printed
+from orchestrator.verbs.arguments import add_dir
 from orchestrator.words import listed
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ NEAR = 6
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below")
-    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
+    add_dir(parser)
     parser.add_argument("--top", type=_positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
     parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
     parser.epilog = (

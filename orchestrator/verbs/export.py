@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.export import TARGETS, exporter
 from orchestrator.export.facts import FACTS
 from orchestrator.export.request import FRAMEWORKS, HELP, OPTIONS, known_target, parse
+from orchestrator.verbs.arguments import add_dir
 
 if TYPE_CHECKING:
     from orchestrator.export.contract import Export
@@ -39,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="export also what devices measured while their canaries were off their model's",
     )
-    parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
+    add_dir(parser)
     parser.epilog = (
         f"targets:\n{_listed(TARGETS)}\n\n"
         f"what of the run (RUN: path, URI, name or latest, the default):\n{_listed(_keys(HELP))}\n\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.layer_arguments import KEYS, Asked, parse
 from orchestrator.printing import printed
-from orchestrator.words import listed
+from orchestrator.verbs.arguments import add_model_words
 
 if TYPE_CHECKING:
     from orchestrator.layer_result import LayerResult
@@ -20,9 +20,9 @@ EXIT_CODES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("words", nargs="*", metavar="key=value", help="the model and how it runs; see below")
-    parser.add_argument("--json", action="store_true", help="print everything, samples too, as one JSON object")
-    parser.epilog = f"keys:\n{listed(KEYS)}\n\nDimensions are a model, or replace those of one.\n\n{EXIT_CODES}"
+    add_model_words(
+        parser, KEYS, about="the model and how it runs", as_json="everything, samples too,", exit_codes=EXIT_CODES
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -253,7 +253,7 @@ def broken_off(config: Config, store: "RunStore", before: Mapping[str, Any] | No
     shards = len(store.shard_paths())
     try:
         yield
-    except BaseException as error:
+    except BaseException as error:  # however it ends, by an interrupt or a fault, the run must say so; raised again
         if before is None and not store.shard_paths():
             store.discard()
             raise
