@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.catalogue import GpuSpec
 from orchestrator.columns import RANKING_SCHEMA
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
@@ -82,6 +84,26 @@ RANKING_ROW: dict[str, Any] = {
     "power": "sustained",
 }
 """One ranked Candidate as a ranking holds it."""
+
+
+def round_spec(peak_tflops: Mapping[str, float | None]) -> GpuSpec:
+    """A GPU of round numbers: 100 SMs, 1 GB, 1000 GB/s."""
+    return GpuSpec(
+        key="round",
+        family="round",
+        names=("Round",),
+        vendor="nobody",
+        sm_count=100,
+        memory_gb=1,
+        bandwidth_gb_s=1000,
+        l2_mb=None,
+        llc_mb=None,
+        boost_mhz=None,
+        power_w=None,
+        peak_tflops=MappingProxyType(dict(peak_tflops)),
+        best_bf16_tflops=None,
+        sources=(),
+    )
 
 
 def up_family(d_ffs: Sequence[int], *, baseline: int | None = None, h: int = 64, tp: int = 1) -> Family:

@@ -5,12 +5,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 
 from orchestrator import cli
-from orchestrator.catalogue import GpuSpec, load
+from orchestrator.catalogue import load
 from orchestrator.config import compose
 from orchestrator.plan import Estimate, bundle_estimate, call_seconds, plan, reference, total
 from orchestrator.schema import Cluster, Config, Space
@@ -18,25 +17,11 @@ from orchestrator.space import expand_space
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm, kind_of
 from tasks.settings import Timing
+from tests.builders import round_spec
 
 ROOT = Path(cli.__file__).parents[1]
 
-SPEC = GpuSpec(
-    key="round",
-    family="round",
-    names=("Round",),
-    vendor="nobody",
-    sm_count=100,
-    memory_gb=1,
-    bandwidth_gb_s=1000,
-    l2_mb=None,
-    llc_mb=None,
-    boost_mhz=None,
-    power_w=None,
-    peak_tflops=MappingProxyType({"fp16": 1000.0, "bf16": None, "fp32": 100.0, "fp8": 2000.0}),
-    best_bf16_tflops=None,
-    sources=(),
-)
+SPEC = round_spec({"fp16": 1000.0, "bf16": None, "fp32": 100.0, "fp8": 2000.0})
 """Round numbers: 700 TFLOP/s and 800 GB/s are what a good call is taken to reach."""
 
 

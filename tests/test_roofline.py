@@ -1,30 +1,14 @@
 """Alignment and roofline, worked out by hand."""
 
-from types import MappingProxyType
-
 import pytest
 
 from orchestrator.alignment import aligned, alignments
-from orchestrator.catalogue import GpuSpec, load
+from orchestrator.catalogue import load
 from orchestrator.roofline import COMPUTE, MEMORY, roofline
 from tasks.gemm import Gemm
+from tests.builders import round_spec
 
-SPEC = GpuSpec(
-    key="round",
-    family="round",
-    names=("Round",),
-    vendor="nobody",
-    sm_count=100,
-    memory_gb=1,
-    bandwidth_gb_s=1000,
-    l2_mb=None,
-    llc_mb=None,
-    boost_mhz=None,
-    power_w=None,
-    peak_tflops=MappingProxyType({"fp16": 100.0, "bf16": None}),
-    best_bf16_tflops=None,
-    sources=(),
-)
+SPEC = round_spec({"fp16": 100.0, "bf16": None})
 """The peak and the bandwidth meet at 100 FLOP per byte."""
 
 
