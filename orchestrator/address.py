@@ -37,7 +37,10 @@ class Address:
         """
         if not is_uri(text):
             raise StoreError(f"'{shorten(text)}' is not a URI such as s3://bucket/prefix")
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            raise StoreError(f"'{shorten(text)}' is not a URI: {error}") from error
         user, _, host = parts.netloc.rpartition("@")
         if ":" in user or (user and parts.scheme == "s3"):
             raise StoreError(

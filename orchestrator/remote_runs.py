@@ -7,18 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from orchestrator.address import Address, is_uri
-from orchestrator.errors import StoreError, unknown
+from orchestrator.errors import StoreError, shorten, unknown
 from orchestrator.patience import each, within
 from orchestrator.remote import Remote
-from orchestrator.spool import Origin, spool_root
+from orchestrator.runs import LATEST, LISTED, started
+from orchestrator.spool import Origin, spool_root, spooled_path, spooled_paths
 from orchestrator.store import RunStore
 from orchestrator.transfer import LISTING_S, fetch
 
 log = logging.getLogger(__name__)
-
-LATEST = "latest"
-LISTED = 20
-"""Runs that an error lists."""
 
 
 def fetched_run(text: str, results: str, spool: str | None = None) -> Path:
@@ -30,8 +27,8 @@ def fetched_run(text: str, results: str, spool: str | None = None) -> Path:
         StoreError: there is no such run, and which there are.
     """
     base, name = _named(text, results)
-    root = spool_root(spool, base)
-    run = root / name if name != LATEST else _latest(base, root)
+    run = spooled_path(spool, base, name) if name != LATEST else _latest(base, spool)
+    Origin.require(run, base.child(run.name))  # before the store is asked: one that does not answer is no excuse
     try:
         fetch(base.child(run.name), run)
     except StoreError as error:
@@ -44,22 +41,16 @@ def fetched_run(text: str, results: str, spool: str | None = None) -> Path:
 def spooled_run(text: str, results: str, spool: str | None = None) -> Path:
     """Return where the spooled copy of a run lies, and ask no store; ``latest`` is the latest in the spool."""
     base, name = _named(text, results)
-    root = spool_root(spool, base)
-    runs = _spooled(base, root)
+    runs = _spooled(base, spool)
     if name == LATEST and runs:
-        name = max(runs, key=lambda run: (started(runs[run]), run))
+        name = _last(runs)
     if name not in runs:
-        raise StoreError(f"no run '{name}' of {base} in {root}: {', '.join(sorted(runs)) or 'there are none'}")
-    return root / name
-
-
-def started(manifest: Mapping[str, object]) -> datetime:
-    """When a run began by its manifest; without one that says so, before all others."""
-    try:
-        moment = datetime.fromisoformat(str(manifest.get("started_utc")))
-    except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        names = ", ".join(sorted(runs)) or "there are none"
+        raise StoreError(
+            f"no run '{shorten(name)}' of {base} in {spool_root(spool, base)}: {names}; if it was measured with "
+            "another run.spool, give that"
+        )
+    return spooled_path(spool, base, name)
 
 
 def _named(text: str, results: str) -> tuple[Address, str]:
@@ -67,16 +58,17 @@ def _named(text: str, results: str) -> tuple[Address, str]:
     if is_uri(text):
         address = Address.parse(text)
         if not address.path:
-            raise StoreError(f"{text} names no run; write {text.rstrip('/')}/RUN")
+            store = f"{address.scheme}://{address.authority or 'BUCKET'}"
+            raise StoreError(f"{text} names no run; write {store}/RUN")
         return address.parent, address.name
     if not text or "/" in text:
         raise StoreError(f"no run '{text}' under {results}: give its name, {LATEST}, or the whole URI")
     return Address.parse(results), text
 
 
-def _latest(base: Address, root: Path) -> Path:
+def _latest(base: Address, spool: str | None) -> Path:
     """The spool's path of the run that began last, of those in the store and those that wait in the spool."""
-    manifests = _spooled(base, root)
+    manifests = _spooled(base, spool)
     try:
         remote = Remote(base)
         names = within(LISTING_S, str(base), remote.directories)
@@ -85,27 +77,27 @@ def _latest(base: Address, root: Path) -> Path:
     except StoreError as error:
         if not manifests:
             raise
-        log.warning("%s\nthe latest of those in %s is used", error, root)
+        log.warning("%s\nthe latest of those in %s is used", error, spool_root(spool, base))
     if not manifests:
         raise StoreError(f"no run '{LATEST}': there are no runs under {base}")
-    return root / max(manifests, key=lambda name: (started(manifests[name]), name))
+    return spooled_path(spool, base, _last(manifests))
 
 
-def _spooled(base: Address, root: Path) -> dict[str, Mapping[str, object]]:
+def _last(manifests: Mapping[str, Mapping[str, object]]) -> str:
+    """The name of the run that began last; one that does not say when began before all others."""
+    first = datetime.min.replace(tzinfo=UTC)
+    return max(manifests, key=lambda name: (started(manifests[name]) or first, name))
+
+
+def _spooled(base: Address, spool: str | None) -> dict[str, Mapping[str, object]]:
     """The manifests of the runs in the spool that belong to ``base``, by name."""
-    paths = [path for path in (root.iterdir() if root.is_dir() else ()) if RunStore(path).is_run()]
-    origins = {path: Origin.of(path) for path in paths}
-    return {
-        path.name: RunStore(path).manifest()
-        for path, origin in origins.items()
-        if origin is not None and origin.uri == str(base.child(path.name))
-    }
+    return {path.name: RunStore(path).manifest() for path in spooled_paths(spool, base)}
 
 
 def _manifest(remote: Remote, name: str) -> Mapping[str, object]:
     try:
         found = json.loads(remote.read(f"{name}/manifest.json"))
-    except (StoreError, ValueError):  # a directory of something else, or a run without a manifest
+    except (StoreError, ValueError, RecursionError):  # a directory of something else, or a run without a manifest
         return {}
     return found if isinstance(found, dict) else {}
 

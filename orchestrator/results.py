@@ -80,11 +80,16 @@ class LocalResults:
 
 def check_directory(directory: Path, key: str = "run.dir") -> None:
     """Raise StoreError where nothing can be created under a local directory, which need not be there yet."""
-    try:
-        existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
-    except OSError as error:
-        raise StoreError(f"{key}={shorten(str(directory))}: {error.strerror}") from error
+    existing = nearest_existing(directory, key)
     if not existing.is_dir():
         raise StoreError(f"{key}={directory}: {existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise StoreError(f"{key}={directory}: {existing} is not writable")
+
+
+def nearest_existing(path: Path, key: str = "run.dir") -> Path:
+    """Return ``path``, or the nearest above it that is there; raise StoreError where that cannot be told."""
+    try:
+        return next(above for above in (path.absolute(), *path.absolute().parents) if above.exists())
+    except OSError as error:
+        raise StoreError(f"{key}={shorten(str(path))}: {error.strerror}") from error

@@ -112,8 +112,7 @@ def choose(wish: Wish) -> Chosen:
 
     names = [word.removeprefix("conf=") for word in wish.words if word.startswith("conf=")]
     overrides = [word for word in wish.words if not word.startswith("conf=")]
-    results = next((word.partition("=")[2] for word in reversed(overrides) if word.startswith("run.dir=")), "results")
-    store = find_run(wish.run, results)
+    store = find_run(wish.run, _given(overrides, "run.dir") or "results", _given(overrides, "run.spool"))
     manifest = store.manifest()
     recorded: dict[str, Any] = manifest.get("config", {})
     if not names and not recorded:
@@ -127,12 +126,19 @@ def choose(wish: Wish) -> Chosen:
         config = configuration.recompose(manifest.get("conf", ""), recorded, overrides)
     expansion = expand_space(config)
     place = str(store.path.resolve().parent)  # where the name is that ``store`` goes by
-    if Origin.of(store.path) is not None:  # it belongs into a store, and the local one is a spool
-        place = config.run.dir if is_uri(config.run.dir) else recorded.get("run", {}).get("dir", config.run.dir)
+    origin = Origin.of(store.path)
+    if origin is not None:  # it belongs into a store, and the local one is a spool
+        place = config.run.dir if is_uri(config.run.dir) else str(origin.address.parent)
     config = replace(config, run=replace(config.run, dir=place, name=store.name))
     return Chosen(
         name=store.name, config=config, expansion=expansion, differences=_differences(manifest, config, expansion)
     )
+
+
+def _given(overrides: Sequence[str], key: str) -> str | None:
+    """The text that the arguments give a key by which the run is found, before its configuration is known."""
+    texts = [text.strip() for name, _, text in (word.partition("=") for word in overrides) if name.strip() == key]
+    return texts[-1] if texts and texts[-1] not in ("null", "~") else None
 
 
 def _differences(manifest: dict[str, Any], config: Config, expansion: Expansion) -> tuple[str, ...]:

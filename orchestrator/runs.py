@@ -1,5 +1,7 @@
 """Which runs there are, and which of them a user means."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,10 +22,10 @@ def list_runs(results: str | Path) -> list[Path]:
     return sorted((path for path in children if RunStore(path).is_run()), key=lambda path: (_started(path), path.name))
 
 
-def find_run(text: str, results: str | Path) -> RunStore:
+def find_run(text: str, results: str | Path, spool: str | None = None) -> RunStore:
     """Open the run that ``text`` means: a path, a name under ``results``, or ``latest``; or the URI of one.
 
-    A run in a store (``text`` or ``results`` is a URI) is brought into the spool first.
+    A run in a store (``text`` or ``results`` is a URI) is brought into the spool first: ``run.spool``.
 
     Raises:
         StoreError: there is no such run, and which there are; or the directory is no run.
@@ -31,7 +33,7 @@ def find_run(text: str, results: str | Path) -> RunStore:
     if is_uri(text) or is_uri(str(results)):
         from orchestrator.remote_runs import fetched_run
 
-        return RunStore.open(fetched_run(text, str(results)))
+        return RunStore.open(fetched_run(text, str(results), spool))
     try:
         runs = list_runs(results)
         places = [Path(results) / text, Path(text)] if text else []
@@ -48,10 +50,18 @@ def find_run(text: str, results: str | Path) -> RunStore:
     raise StoreError(unknown("run", text, names[-LISTED:]) + f" (under {results}), or a path, or {LATEST}")
 
 
+def started(manifest: Mapping[str, object]) -> datetime | None:
+    """When a run began by its manifest; None where that does not say."""
+    try:
+        moment = datetime.fromisoformat(str(manifest.get("started_utc")))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def _started(path: Path) -> datetime:
     """When a run began by its manifest; without a readable one, when its directory last changed."""
-    try:
-        moment = datetime.fromisoformat(str(RunStore(path).manifest().get("started_utc")))
-    except (StoreError, ValueError):
-        moment = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    found = None
+    with suppress(StoreError):
+        found = started(RunStore(path).manifest())
+    return found or datetime.fromtimestamp(path.stat().st_mtime, UTC)

@@ -12,6 +12,7 @@ from orchestrator.address import Address
 from orchestrator.atomic import write_atomic
 from orchestrator.errors import StoreError
 from orchestrator.remote import is_visible
+from orchestrator.results import nearest_existing
 from orchestrator.store import RunStore, safe_name
 
 RECORD = "remote.json"
@@ -19,16 +20,49 @@ NAME_LENGTH = 80
 
 
 def spool_root(spool: str | None, address: Address) -> Path:
-    """Return the local directory that holds the runs of the store directory ``address``.
+    """Return the local directory that holds the runs of the store directory ``address``, and of no other.
 
     spool: ``run.spool``; None: under the user's state directory, not the cache, which may be emptied at any time.
     """
+    name = f"{safe_name(str(address))[:NAME_LENGTH]}-{digest(str(address).encode())[:8]}"
     if spool is not None:
-        return Path(spool)
+        return Path(spool) / name
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    digest = hashlib.sha256(str(address).encode()).hexdigest()[:8]
-    return base / "gemm-orchestrator" / f"{safe_name(str(address))[:NAME_LENGTH]}-{digest}"
+    return base / "gemm-orchestrator" / name
+
+
+def spooled_path(spool: str | None, address: Address, name: str) -> Path:
+    """Return where the run ``name`` of the store directory ``address`` is spooled, or would be.
+
+    One that lies directly under ``run.spool`` is taken too, where it belongs in this store.
+
+    Raises:
+        StoreError: ``run.spool`` cannot be looked into.
+    """
+    root = spool_root(spool, address)
+    nearest_existing(root / name, "run.spool")
+    direct = None if spool is None else Path(spool) / name
+    return direct if direct is not None and _belongs(direct, address.child(name)) else root / name
+
+
+def spooled_paths(spool: str | None, address: Address) -> list[Path]:
+    """Return the spooled runs of the store directory ``address``; raises what ``spooled_path`` raises."""
+    root = spool_root(spool, address)
+    nearest_existing(root, "run.spool")
+    roots = [root, *([Path(spool)] if spool is not None else [])]
+    try:
+        found = [path for each in roots if each.is_dir() for path in each.iterdir()]
+    except OSError as error:
+        raise StoreError(f"cannot look into the spool {root}: {error.strerror}") from error
+    return [path for path in found if _belongs(path, address.child(path.name))]
+
+
+def _belongs(run: Path, address: Address) -> bool:
+    if not RunStore(run).is_run():
+        return False
+    origin = Origin.of(run)
+    return origin is not None and origin.uri == str(address)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +88,18 @@ class Origin:
             return cls(uri=found["uri"], synced=dict(found["synced"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise StoreError(f"cannot read {path}, which says where the run belongs: {error}") from error
+
+    @classmethod
+    def require(cls, run: Path, address: Address) -> None:
+        """Raise StoreError where the run ``run`` is there and belongs elsewhere than at ``address``."""
+        origin = cls.of(run)
+        if origin is not None and origin.uri != str(address):
+            raise StoreError(
+                f"{run} belongs in {origin.uri}, not in {address}: the two are not mixed; move it away, or choose "
+                "another run.spool"
+            )
 
     @property
     def address(self) -> Address:

@@ -16,7 +16,7 @@ from orchestrator.remote import Remote
 from orchestrator.remote_runs import fetched_run
 from orchestrator.results import check_directory
 from orchestrator.schema import Run
-from orchestrator.spool import Origin, local_sizes, spool_root
+from orchestrator.spool import Origin, local_sizes, spool_root, spooled_path
 from orchestrator.store import RunStore
 from orchestrator.transfer import advice, lacking, upload_command
 
@@ -50,10 +50,13 @@ class SpooledResults:
             raise StoreError(f"run.dir: {error}") from error
         if self._base.scheme == "file":
             check_directory(Path(self._base.plain))
-        if name is not None and (self._root / name).exists():
+        if name is None:
+            return
+        run = spooled_path(self._run.spool, self._base, name)
+        if run.exists():
             raise StoreError(
-                f"run {self._root / name} exists already in the spool: choose another run.name; if the store lacks it, "
-                f"finish its upload by: {upload_command(self._root / name)}"
+                f"run {run} exists already in the spool: choose another run.name; if the store lacks it, "
+                f"finish its upload by: {upload_command(run)}"
             )
 
     def create(self, name: str, manifest: Mapping[str, Any]) -> RunStore:

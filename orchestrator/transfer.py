@@ -77,8 +77,10 @@ def fetch(address: Address, run: Path) -> None:
     """Bring to the local directory ``run`` what the store has and it lacks; what was rewritten here is kept.
 
     Raises:
-        StoreError: the store has no such run, or does not answer; or the disk refuses.
+        StoreError: the store has no such run, or does not answer; the local one is of another store; or the disk
+            refuses.
     """
+    Origin.require(run, address)
     remote = Remote(address)
     found = within(LISTING_S, str(address), remote.sizes)
     if not _is_run(found):

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,10 +21,12 @@ from orchestrator.errors import StoreError
 from orchestrator.ranking import rank
 from orchestrator.remote import Remote
 from orchestrator.results import results
+from orchestrator.resumption import Wish, choose
 from orchestrator.runs import find_run
 from orchestrator.schema import Run
 from orchestrator.store import RunStore, shard_table
 from orchestrator.terminal import markdown
+from orchestrator.transfer import fetch
 from tasks.settings import Timing
 from tests.bucket import KEYS, Bucket, environment, free_port
 from tests.builders import as_bundle, measurement, per_flop, up_family
@@ -187,6 +190,9 @@ def test_a_run_in_which_nothing_could_be_measured_is_taken_back(tmp_path: Path, 
     assert not store.path.exists()
 
 
+VERBS = ("rank", "status", "upload")
+
+
 def measured(store: RunStore, *, attempt: int = 1) -> Path:
     family = up_family([128, 256])
     values = measurement(family, per_flop({128: 1.0, 256: 2.0}), rounds=12)
@@ -195,9 +201,9 @@ def measured(store: RunStore, *, attempt: int = 1) -> Path:
     )
 
 
-def make(uri: str, name: str = "it", **manifest: str) -> Path:
+def make(uri: str, name: str = "it", spool: str | None = None, **manifest: str) -> Path:
     """A small run in a store; returns where it was spooled."""
-    with results(Run(dir=uri)) as place:
+    with results(Run(dir=uri, spool=spool)) as place:
         store = place.create(name, {"status": "finished", **manifest})
         measured(store)
         ranking = rank(store)
@@ -452,7 +458,73 @@ def test_the_spool_may_be_chosen(tmp_path: Path, bucket: Bucket) -> None:
         place.check("it")
         store = place.create("it", {})
         assert place.finish() == []
-    assert store.path == tmp_path / "mine" / "it"
+    (root,) = (tmp_path / "mine").iterdir()
+    assert store.path == root / "it"
+
+
+def test_two_stores_share_a_spool_and_their_runs_of_one_name_stay_apart(tmp_path: Path) -> None:
+    spool, stores = tmp_path / "sp", [f"file://{tmp_path}/{name}" for name in ("a", "b")]
+    runs = [make(uri, spool=str(spool)) for uri in stores]
+    assert len(set(runs)) == 2
+    measured(RunStore(runs[1]), attempt=2)
+    assert code("upload", "it", "--dir", stores[1], "--spool", str(spool)) == 0
+    words = (*SMALL, f"run.dir={stores[1]}", f"run.spool={spool}")
+    found = choose(Wish(run="it", anyway=True, retry=frozenset(), words=words))
+    assert (found.config.run.dir, found.config.run.name) == (stores[1], "it")
+    assert [len(find_run("it", uri, str(spool)).shard_paths()) for uri in stores] == [1, 2]
+    assert [len(local(tmp_path / name / "it")) for name in ("a", "b")] == [4, 5]
+
+
+def test_a_spooled_run_of_another_store_is_never_mixed_with_this_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = (make(f"file://{tmp_path}/{name}") for name in ("a", "b"))
+    shutil.rmtree(there)
+    here.rename(there)  # as if somebody had put it there
+    before = local(there)
+    assert code("rank", "it", "--dir", f"file://{tmp_path}/b") == 2
+    assert f"{there} belongs in file://{tmp_path}/a/it, not in file://{tmp_path}/b/it" in capsys.readouterr().err
+    with pytest.raises(StoreError, match="the two are not mixed"):
+        fetch(Address.parse(f"file://{tmp_path}/b/it"), there)
+    assert local(there) == before
+
+
+def test_a_run_directly_under_the_spool_is_taken_where_it_belongs(tmp_path: Path) -> None:
+    spool, uri = tmp_path / "sp", f"file://{tmp_path}/a"
+    run = make(uri, spool=str(spool)).rename(spool / "it")
+    assert find_run("it", uri, str(spool)).path == run
+    assert find_run("latest", uri, str(spool)).path == run
+    make(f"file://{tmp_path}/b", spool=str(spool))
+    assert find_run("it", f"file://{tmp_path}/b", str(spool)).path != run
+    with results(Run(dir=uri, spool=str(spool))) as place:
+        assert place.open("it").path == run
+
+
+def test_what_the_chosen_spool_has_is_found_while_the_store_is_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spool, uri = tmp_path / "sp", f"file://{tmp_path}/a"
+    run = make(uri, spool=str(spool))
+    (tmp_path / "a").rename(tmp_path / "away")
+    words = (*SMALL, f"run.dir={uri}", f"run.spool={spool}")
+    chosen = choose(Wish(run="it", anyway=True, retry=frozenset(), words=words))
+    assert (chosen.name, chosen.config.run.dir, chosen.config.run.spool) == ("it", uri, str(spool))
+    assert [code(verb, "it", "--dir", uri) for verb in VERBS] == [2, 2, 2]
+    assert "if it was measured with another run.spool, give that" in capsys.readouterr().err
+    assert [code(verb, f"{uri}/it", "--spool", str(spool)) for verb in VERBS] == [0, 0, 0]
+    assert local(tmp_path / "a" / "it") == local(run)
+
+
+def test_what_cannot_name_a_run_is_said_and_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long, uri = "n" * 300, f"file://{tmp_path}/a"
+    for verb in VERBS:
+        assert code(verb, f"{uri}/{long}") == 2
+        assert code(verb, "latest", "--dir", uri, "--spool", long) == 2
+        assert code(verb, "s3://") == 2
+        assert code(verb, "s3://[/runs/it") == 2
+    err = capsys.readouterr().err
+    assert "File name too long" in err
+    assert "s3:// names no run; write s3://BUCKET/RUN" in err
 
 
 def test_two_machines_cannot_make_a_run_of_one_name(

@@ -11,6 +11,13 @@ def add_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
 
 
+def add_spool(parser: argparse.ArgumentParser) -> None:
+    """Add ``--spool``."""
+    parser.add_argument(
+        "--spool", default=None, help="run.spool of the sweep, where a run of a URI is kept (default: ~/.local/state)"
+    )
+
+
 def add_model_words(
     parser: argparse.ArgumentParser, keys: Mapping[str, Key], *, about: str, as_json: str, exit_codes: str
 ) -> None:

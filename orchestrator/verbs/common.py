@@ -7,7 +7,7 @@ from orchestrator import config as configuration
 from orchestrator.errors import ConfigError, Problem
 from orchestrator.resumption import WORDS
 from orchestrator.schema import Config
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.verbs.arguments import add_dir, add_spool
 
 DEFAULT_CONF = "auto"
 
@@ -42,8 +42,9 @@ def printed_cfg(arguments: argparse.Namespace, config: Config) -> bool:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Add ``RUN`` and ``--dir``."""
+    """Add ``RUN``, ``--dir`` and ``--spool``."""
     parser.add_argument(
         "run", nargs="?", default="latest", metavar="RUN", help="path, URI, name or latest (the default)"
     )
     add_dir(parser)
+    add_spool(parser)

@@ -11,7 +11,7 @@ from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWis
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
 from orchestrator.printing import printed
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.verbs.arguments import add_dir, add_spool
 from orchestrator.words import listed
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below")
     add_dir(parser)
+    add_spool(parser)
     parser.add_argument("--top", type=_positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
     parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
     parser.epilog = (
@@ -69,7 +70,7 @@ def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
     from orchestrator.ranking import rank
     from orchestrator.runs import find_run
 
-    store = find_run(wish.run, arguments.dir)
+    store = find_run(wish.run, arguments.dir, arguments.spool)
     ranking = rank(store)
     families = measured_families(store, ranking)
     wanted = _wanted(families, wish, str(store.path))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.export import TARGETS, exporter
 from orchestrator.export.facts import FACTS
 from orchestrator.export.request import FRAMEWORKS, HELP, OPTIONS, known_target, parse
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.verbs.arguments import add_dir, add_spool
 
 if TYPE_CHECKING:
     from orchestrator.export.contract import Export
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="export also what devices measured while their canaries were off their model's",
     )
     add_dir(parser)
+    add_spool(parser)
     parser.epilog = (
         f"targets:\n{_listed(TARGETS)}\n\n"
         f"what of the run (RUN: path, URI, name or latest, the default):\n{_listed(_keys(HELP))}\n\n"
@@ -69,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.ranking import rank
     from orchestrator.runs import find_run
 
-    store = find_run(request.run, arguments.dir)
+    store = find_run(request.run, arguments.dir, arguments.spool)
     ranking = rank(store, include_suspects=arguments.include_suspects)
     selection = select(store, ranking, request, best=target.summary)
     found = target.export(selection, request)

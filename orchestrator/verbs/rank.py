@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.terminal import markdown, show
     from orchestrator.transfer import upload
 
-    store = find_run(arguments.run, arguments.dir)
+    store = find_run(arguments.run, arguments.dir, arguments.spool)
     top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
     ranking = rank(store, include_suspects=arguments.include_suspects)
     whole = printed(

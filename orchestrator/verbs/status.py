@@ -28,7 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print the status; 1 where a Gemm failed or a Shard could not be read."""
     from orchestrator.runs import find_run
 
-    store = find_run(arguments.run, arguments.dir)
+    store = find_run(arguments.run, arguments.dir, arguments.spool)
     lines, failed = _status(store)
     whole = printed(lambda: sys.stdout.write("\n".join(lines) + "\n"))
     return int(failed or not whole)

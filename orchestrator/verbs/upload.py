@@ -21,7 +21,8 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.transfer import upload
 
     in_spool = is_uri(arguments.run) or is_uri(arguments.dir)
-    run = spooled_run(arguments.run, arguments.dir) if in_spool else find_run(arguments.run, arguments.dir).path
+    where = arguments.run, arguments.dir, arguments.spool
+    run = spooled_run(*where) if in_spool else find_run(*where).path
     if Origin.of(run) is None:
         raise StoreError(f"{run} has no remote.json: it was not measured for a store (run.dir=URI); it is in its place")
     try:
