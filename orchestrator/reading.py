@@ -1,6 +1,6 @@
 """Many Parquet files of one schema read as one dataset; a corrupt file is named and the rest is read."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,19 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
 from orchestrator.errors import StoreError
+from orchestrator.sound_rows import FACTS, SAMPLE, all_true
 
 VERSION_KEY = b"schema_version"
 
-_UNREADABLE = (pa.ArrowException, OSError)
+_SOUND = "row is sound"
+"""A column that a scan adds."""
+
+
+class _UnsoundError(Exception):
+    """Rows that lack what every row has."""
+
+
+_UNREADABLE = (pa.ArrowException, OSError, _UnsoundError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,15 +57,15 @@ class ShardReader:
 
     def facts(self, columns: Sequence[str] | None = None) -> Read:
         """Read the facts rows, of all columns or of these."""
-        return self._read(columns, pc.field("record") == "facts")
+        return self._read(columns, (pc.field("record") != "sample") | pc.field("record").is_null(), FACTS)
 
     def samples(self, columns: Sequence[str] | None = None) -> Read:
         """Read the sample rows, of all columns or of these."""
-        return self._read(columns, pc.field("record") == "sample")
+        return self._read(columns, pc.field("record") == "sample", SAMPLE)
 
     def all(self) -> Read:
         """Read every row."""
-        return self._read(None, None)
+        return self._read(None, None, {})
 
     def _open(self, path: Path, version: int) -> Iterator[ds.ParquetFileFragment]:
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -86,10 +95,18 @@ class ShardReader:
     def _set_aside(self, path: str, reason: str) -> None:
         self._problems.setdefault(path, f"{path} is corrupt and was left out: {' '.join(reason.split())}")
 
-    def _read(self, columns: Sequence[str] | None, condition: pc.Expression | None) -> Read:
+    def _read(
+        self, columns: Sequence[str] | None, rows: pc.Expression | None, conditions: Mapping[str, pc.Expression]
+    ) -> Read:
+        wanted = {name: pc.field(name) for name in (self._schema.names if columns is None else columns)}
+        sound = {_SOUND: all_true(conditions)} if conditions else {}
+
         def scan(fragments: Sequence[ds.ParquetFileFragment]) -> pa.Table:
             dataset = ds.FileSystemDataset(fragments, self._schema, self._format)
-            return dataset.to_table(columns=None if columns is None else list(columns), filter=condition)
+            table = dataset.to_table(columns={**wanted, **sound}, filter=rows)
+            if sound and not pc.all(table[_SOUND], min_count=0).as_py():
+                raise _UnsoundError(_wrong(dataset, rows, conditions))
+            return table.select(list(wanted))
 
         try:
             table = scan(self._fragments)
@@ -106,3 +123,10 @@ class ShardReader:
             self._set_aside(fragment.path, str(error))
             return False
         return True
+
+
+def _wrong(dataset: ds.Dataset, rows: pc.Expression | None, conditions: Mapping[str, pc.Expression]) -> str:
+    """Name the columns in which some of the rows are not as they must be."""
+    found = dataset.to_table(columns={name: all_true({name: each}) for name, each in conditions.items()}, filter=rows)
+    names = [name for name in found.column_names if not pc.all(found[name], min_count=0).as_py()]
+    return f"rows without a value, or with an impossible one, in: {', '.join(names)}"
