@@ -26,6 +26,8 @@ from tasks.settings import Timing
 
 MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": list, "status": str}
 """What of a manifest is read again, and what it must be."""
+SECTIONS_READ = ("space", "timing", "rank")
+"""Sections of its configuration that are read without being composed again."""
 
 
 def shard_table(
@@ -225,7 +227,7 @@ class RunStore:
             found = json.loads(self.manifest_path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
                 f"cannot read {self.manifest_path}: {error}; without that file the shards alone are the run: move it "
                 "away to rank them, or to go on by resume=RUN conf=… and the values that the run was begun with"
@@ -237,10 +239,8 @@ class RunStore:
                 f"{self.manifest_path} has schema_version {found['schema_version']}, newer than {SCHEMA_VERSION}, the "
                 "newest that this version reads: update the orchestrator"
             )
-        wrong = [name for name, kind in MANIFEST_TYPES.items() if name in found and not isinstance(found[name], kind)]
-        if wrong:
-            kinds = ", ".join(f"{name} is no {MANIFEST_TYPES[name].__name__}" for name in wrong)
-            raise StoreError(f"{self.manifest_path} is no manifest: {kinds}")
+        if wrong := _wrong(found):
+            raise StoreError(f"{self.manifest_path} is no manifest: {', '.join(wrong)}")
         return found
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
@@ -272,6 +272,24 @@ class RunStore:
         write_atomic(path, content)
         if self.on_write is not None:
             self.on_write(path)
+
+
+def _wrong(manifest: Mapping[str, Any]) -> list[str]:
+    """What of a manifest is not what is read again."""
+    kinds = MANIFEST_TYPES.items()
+    wrong = [
+        f"{name} is no {kind.__name__}" for name, kind in kinds if not isinstance(manifest.get(name, kind()), kind)
+    ]
+    if wrong:
+        return wrong
+    config = manifest.get("config", {})
+    wrong = [f"config.{name} is no dict" for name in SECTIONS_READ if not isinstance(config.get(name, {}), dict)]
+    top = config["rank"].get("top", 1) if isinstance(config.get("rank"), dict) else 1
+    if type(top) is not int or top < 1:
+        wrong.append("config.rank.top is no int >= 1")
+    if not all(isinstance(word, str) for word in manifest.get("overrides", [])):
+        wrong.append("overrides are not all str")
+    return wrong
 
 
 def _parquet(row_groups: Sequence[pa.Table]) -> bytes:

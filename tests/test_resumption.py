@@ -1,5 +1,6 @@
 """``resume=RUN``: its arguments, and what is refused."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,41 @@ def test_a_manifest_of_wrong_types_is_named(
     error = capsys.readouterr().err
     assert f"manifest.json is no manifest: {next(iter(facts))} is no " in error
     assert "Traceback" not in error
+
+
+EDITED = [
+    ({"overrides": [1]}, "overrides are not all str"),
+    ({"config": {"rank": [5]}}, "config.rank is no dict"),
+    ({"config": {"rank": {"top": "5"}}}, "config.rank.top is no int >= 1"),
+    ({"config": {"rank": {"top": True}}}, "config.rank.top is no int >= 1"),
+    ({"config": {"timing": 3}}, "config.timing is no dict"),
+    ({"config": {"space": None}}, "config.space is no dict"),
+]
+
+
+@pytest.mark.parametrize(("facts", "message"), EDITED)
+@pytest.mark.parametrize("verb", ["rank", "status"])
+def test_a_manifest_that_was_edited_wrongly_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: dict[str, Any], message: str, verb: str
+) -> None:
+    begun(tmp_path, "it").update_manifest(**facts)
+    assert main([verb, "it", "--dir", str(tmp_path)]) == 2
+    assert f"manifest.json is no manifest: {message}\n" in capsys.readouterr().err
+
+
+def test_a_manifest_nested_beyond_reading_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = begun(tmp_path, "it")
+    store.manifest_path.write_text('{"schema_version": 2, "config": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    for verb in ("rank", "status"):
+        assert main([verb, "it", "--dir", str(tmp_path)]) == 2
+        assert main([verb, "--dir", str(tmp_path)]) == 2
+    assert "cannot read " in capsys.readouterr().err
+
+
+def test_a_process_of_an_impossible_number_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    begun(tmp_path, "it").update_manifest(status="running", host=socket.gethostname(), pid=10**30)
+    assert main(["status", "it", "--dir", str(tmp_path)]) == 0
+    assert "broken off: its process is gone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["rank", "x" * 5000], ["conf=cpu", "run.dir=" + "/n" * 3000]])

@@ -12,10 +12,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.atomic import sweep_temporaries
+from orchestrator.cli import main
 from orchestrator.columns import RANKING_SCHEMA, SHARD_SCHEMA
 from orchestrator.errors import StoreError
 from orchestrator.store import RunStore, safe_name, shard_table
@@ -331,6 +333,66 @@ def test_a_flipped_bit_in_a_measured_number_is_found(store: RunStore) -> None:
     read = store.read_samples()
     assert read.table.num_rows == 0
     assert [str(bad) in problem for problem in read.problems] == [True]
+
+
+def rewrite(path: Path, record: str, column: str, value: object) -> None:
+    """Give the column this value in all rows of a record; ``...``: leave the column out."""
+    table = pq.read_table(path, partitioning=None)
+    if value is ...:
+        pq.write_table(table.drop_columns([column]), path)
+        return
+    field = SHARD_SCHEMA.field(column)
+    values = pc.if_else(pc.equal(table["record"], record), pa.scalar(value, field.type), table[column])
+    pq.write_table(table.set_column(table.schema.get_field_index(column), field, values), path)
+
+
+FACTS_FAULTS: list[tuple[str, object]] = [
+    *((name, None) for name in ("looks", "flops", "tie_pct", "confidence", "gpu", "host", "tp", "value", "status")),
+    *((name, ...) for name in ("looks", "flops", "uuid", "record", "protocol", "memory_bytes", "plan_hash")),
+    *(("looks", 0), ("flops", 0), ("tp", 0), ("tie_pct", -100.0), ("confidence", 1.0), ("record", "x")),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), FACTS_FAULTS)
+def test_a_shard_without_what_a_ranking_needs_is_set_aside(
+    store: RunStore, capsys: pytest.CaptureFixture[str], column: str, value: object
+) -> None:
+    bad = store.write_shard(table_of(up_family([128, 256])))
+    store.write_shard(table_of(mlp_family([128, 256])))
+    rewrite(bad, "facts", column, value)
+    read = store.reader().facts(("role",))
+    assert read.table["role"].to_pylist() == ["mlp"] * 4
+    line = f"{bad} is corrupt and was left out: rows without a value, or with an impossible one, in: {column}"
+    assert [problem.startswith(line) for problem in read.problems] == [True]
+    for verb in ("rank", "status"):
+        assert main([verb, str(store.path)]) == 1
+        assert line in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("column", "value"), [("seconds", None), ("seconds", 0.0), ("round", None), ("gemm_id", None)])
+def test_a_shard_with_impossible_samples_is_set_aside_by_all_alike(
+    store: RunStore, capsys: pytest.CaptureFixture[str], column: str, value: object
+) -> None:
+    bad = store.write_shard(table_of(up_family([128, 256])))
+    store.write_shard(table_of(mlp_family([128, 256])))
+    rewrite(bad, "sample", column, value)
+    for verb in ("rank", "status"):
+        assert main([verb, str(store.path)]) == 1
+        assert f"{bad} is corrupt and was left out: rows without" in capsys.readouterr().out
+
+
+def test_the_status_tells_of_a_flipped_bit_among_the_samples(
+    store: RunStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = store.write_shard(table_of(up_family([128, 256])))
+    store.write_shard(table_of(mlp_family([128])))
+    metadata = pq.ParquetFile(bad).metadata
+    column = metadata.row_group(1).column(metadata.schema.names.index("seconds"))
+    content = bytearray(bad.read_bytes())
+    content[column.dictionary_page_offset + column.total_compressed_size - 1] ^= 1
+    bad.write_bytes(content)
+    assert main(["status", str(store.path)]) == 1
+    assert f"{bad} is corrupt and was left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("what", ["shard", "manifest", "ranking"])

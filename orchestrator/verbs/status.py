@@ -37,6 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
 def _status(store: "RunStore") -> tuple[list[str], bool]:
     manifest = store.manifest()
     reader = store.reader()
+    reader.samples(("seconds",))  # a Shard in which they are corrupt is not ranked: here it counts for nothing either
     rows = reader.facts(
         ("bundle_id", "attempt", "uuid", "gpu", "host", "gemm_id", "status", "message")
     ).table.to_pylist()
@@ -77,7 +78,7 @@ def _state(manifest: dict[str, Any]) -> str:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # a number that no process has
         return False
     except PermissionError:
         return True
