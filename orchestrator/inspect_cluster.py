@@ -22,6 +22,7 @@ from orchestrator import cluster
 from orchestrator.errors import shorten
 from orchestrator.health_records import Disk, Fleet, NodeReport
 from orchestrator.interrupts import Interrupts, interruptible
+from orchestrator.results import nearest_existing
 from orchestrator.schema import Config
 from tasks.inspection import NodeFacts
 
@@ -64,11 +65,14 @@ def inspect_fleet(config: Config, *, own_ray: bool, inspect: str = INSPECT) -> F
 
 
 def results_disk(directory: str) -> Disk | None:
-    """Return the state of the disk that runs are written to; None for a URI."""
+    """Return the state of the disk that runs are written to; None for a URI.
+
+    Raises:
+        StoreError: the directory cannot be looked for.
+    """
     if "://" in directory:
         return None
-    wanted = Path(directory).absolute()
-    existing = next(path for path in (wanted, *wanted.parents) if path.exists())
+    existing = nearest_existing(Path(directory))
     usage = shutil.disk_usage(existing)
     writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     return Disk(path=directory, free_bytes=usage.free, total_bytes=usage.total, writable=writable)

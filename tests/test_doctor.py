@@ -231,6 +231,7 @@ def test_an_interruption_ends_with_130(tmp_path: Path) -> None:
         (["conf=h10"], "unknown sweep 'h10'"),
         (["space.hh=4"], "unknown key 'space.hh'"),
         (["--jsn"], "unrecognized arguments: --jsn"),
+        (["conf=cpu", "run.dir=" + "n" * 300], "File name too long"),
         (["cluster.address=ray://head:10001"], "Ray Client (ray://) is not supported"),
         (["cluster.address=127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
     ],

@@ -180,6 +180,10 @@ def test_a_name_that_another_run_took_meanwhile_is_refused(tmp_path: Path) -> No
 
 def test_a_sweeps_file_may_have_any_name(tmp_path: Path) -> None:
     assert run_name(replace(compose("cpu"), conf_name="my conf é")).startswith("my-conf-2")
+    for name, start in (("+x y", "x-y-2"), ("y" * 245, "y" * 80 + "-2"), ("é", "sweep-2"), ("_x", "_x-2")):
+        config = replace(compose("cpu"), conf_name=name)
+        store = create(config, expand_space(config), LocalResults(str(tmp_path)))
+        assert store.name.startswith(start)
 
 
 def test_a_run_that_breaks_off_shows_what_was_measured_and_says_so(

@@ -4,10 +4,13 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import cluster
+from orchestrator.address import is_uri
 from orchestrator.printing import printed
+from orchestrator.results import nearest_existing
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ def execute(arguments: argparse.Namespace) -> int:
     config = configured(arguments)
     if printed_cfg(arguments, config):
         return 0
+    if not is_uri(config.run.dir):
+        nearest_existing(Path(config.run.dir))  # better now than after the cluster has started
     with cluster.connect(config.cluster, ("orchestrator.inspect_cluster",)) as own_ray:
         from orchestrator.inspect_cluster import inspect_fleet
 

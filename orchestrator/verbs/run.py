@@ -37,6 +37,8 @@ resume=latest, resume=RUN  go on with a run: what it measured stays, the rest is
 retry=failed, retry=oom,…  with resume: families with such failures are measured again
 resume_anyway=true         with resume: although the plan or the versions differ"""
 
+CONF_LENGTH = 80
+"""Letters of the sweep's name that the run's name takes: a file's name has 255 in all."""
 EXAMPLES = 3
 """Skips of each kind that the manifest shows."""
 
@@ -290,7 +292,7 @@ def _print(config: Config, store: "RunStore", ranking: "Ranking", problems: Sequ
 
 def run_name(config: Config) -> str:
     """The run's name: the user's, or the sweep's with the time."""
-    conf = re.sub(r"[^A-Za-z0-9._+-]+", "-", config.conf_name).strip("-.") or "sweep"
+    conf = re.sub(r"[^A-Za-z0-9._+-]+", "-", config.conf_name)[:CONF_LENGTH].strip("-.+") or "sweep"
     return config.run.name or f"{conf}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
