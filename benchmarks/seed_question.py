@@ -36,7 +36,7 @@ def rows(results: Path, name: str) -> list[dict[str, Any]]:
 def line(results: Path, name: str, wall: float) -> str:
     """One row of the table: times, the two groups of the seed, and who ties with the best."""
     ranked = rows(results, name)
-    _canaries, measured = split(RunStore.open(results / name).read_facts().table.to_pylist())
+    _canaries, measured = split(RunStore.open(results / name).reader().facts().table.to_pylist())
     facts = measured[0]
     tflops = {residue: [row["tflops"] for row in ranked if row["d_ff"] % 8 == residue] for residue in (0, 4)}
     groups = Counter(row["tie_group"] for row in ranked if row["d_ff"] % 8 == 0)

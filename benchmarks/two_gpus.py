@@ -37,7 +37,7 @@ def sweep(results: Path, name: str, *overrides: str) -> float:
 
 def summary(results: Path, name: str, wall: float) -> tuple[str, float]:
     """One row of the table, and the wall time of the measuring phase: first start to last end, without the soak."""
-    _canaries, facts = split(RunStore.open(results / name).read_facts().table.to_pylist())
+    _canaries, facts = split(RunStore.open(results / name).reader().facts().table.to_pylist())
     families = {(row["family_id"], row["uuid"]): row for row in facts}
     starts = [row["started_utc"].timestamp() for row in families.values()]
     spent = [row["prepare_s"] + row["soak_s"] + row["measuring_s"] for row in families.values()]

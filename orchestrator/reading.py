@@ -57,15 +57,11 @@ class ShardReader:
 
     def facts(self, columns: Sequence[str] | None = None) -> Read:
         """Read the facts rows, of all columns or of these."""
-        return self._read(columns, (pc.field("record") != "sample") | pc.field("record").is_null(), FACTS)
+        return self._read(columns, _other_than("sample"), FACTS)
 
     def samples(self, columns: Sequence[str] | None = None) -> Read:
         """Read the sample rows, of all columns or of these."""
-        return self._read(columns, pc.field("record") == "sample", SAMPLE)
-
-    def all(self) -> Read:
-        """Read every row."""
-        return self._read(None, None, {})
+        return self._read(columns, _other_than("facts"), SAMPLE)
 
     def _open(self, path: Path, version: int) -> Iterator[ds.ParquetFileFragment]:
         if path.exists() and not path.is_file() and not path.is_dir():
@@ -96,15 +92,15 @@ class ShardReader:
         self._problems.setdefault(path, f"{path} is corrupt and was left out: {' '.join(reason.split())}")
 
     def _read(
-        self, columns: Sequence[str] | None, rows: pc.Expression | None, conditions: Mapping[str, pc.Expression]
+        self, columns: Sequence[str] | None, rows: pc.Expression, conditions: Mapping[str, pc.Expression]
     ) -> Read:
         wanted = {name: pc.field(name) for name in (self._schema.names if columns is None else columns)}
-        sound = {_SOUND: all_true(conditions)} if conditions else {}
+        projection = {**wanted, _SOUND: all_true(conditions)}
 
         def scan(fragments: Sequence[ds.ParquetFileFragment]) -> pa.Table:
             dataset = ds.FileSystemDataset(fragments, self._schema, self._format)
-            table = dataset.to_table(columns={**wanted, **sound}, filter=rows)
-            if sound and not pc.all(table[_SOUND], min_count=0).as_py():
+            table = dataset.to_table(columns=projection, filter=rows)
+            if not pc.all(table[_SOUND], min_count=0).as_py():
                 raise _UnsoundError(_wrong(dataset, rows, conditions))
             return table.select(list(wanted))
 
@@ -125,7 +121,12 @@ class ShardReader:
         return True
 
 
-def _wrong(dataset: ds.Dataset, rows: pc.Expression | None, conditions: Mapping[str, pc.Expression]) -> str:
+def _other_than(record: str) -> pc.Expression:
+    """The rows that are not of this record: what is neither facts nor a sample must be found, not overlooked."""
+    return (pc.field("record") != record) | pc.field("record").is_null()
+
+
+def _wrong(dataset: ds.Dataset, rows: pc.Expression, conditions: Mapping[str, pc.Expression]) -> str:
     """Name the columns in which some of the rows are not as they must be."""
     found = dataset.to_table(columns={name: all_true({name: each}) for name, each in conditions.items()}, filter=rows)
     names = [name for name in found.column_names if not pc.all(found[name], min_count=0).as_py()]

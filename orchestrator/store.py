@@ -16,9 +16,9 @@ from filelock import FileLock, Timeout
 
 from orchestrator import shard
 from orchestrator.atomic import write_atomic
-from orchestrator.columns import RANKING_SCHEMA, SCHEMA_VERSION, SHARD_SCHEMA
+from orchestrator.columns import SCHEMA_VERSION, SHARD_SCHEMA
 from orchestrator.errors import RunExistsError, StoreError
-from orchestrator.reading import Read, ShardReader
+from orchestrator.reading import ShardReader
 from orchestrator.schema import RUN_NAME
 from tasks.family import Bundle
 from tasks.records import Measurement
@@ -209,14 +209,6 @@ class RunStore:
         """Open all Shards as one dataset; the corrupt ones are set aside and named in ``problems``."""
         return ShardReader(self.shard_paths(), SHARD_SCHEMA, SCHEMA_VERSION)
 
-    def read_facts(self) -> Read:
-        """Read the facts rows of every sound Shard."""
-        return self.reader().facts()
-
-    def read_samples(self) -> Read:
-        """Read the sample rows of every sound Shard."""
-        return self.reader().samples()
-
     def manifest(self) -> dict[str, Any]:
         """Return the manifest, or nothing where there is none (``shards/`` alone is still a run).
 
@@ -256,17 +248,6 @@ class RunStore:
         """Write ``ranking.parquet`` and ``ranking.md``, each whole; the same ranking gives the same bytes."""
         self._write(self.ranking_path, _parquet([table]))
         self._write(self.markdown_path, markdown.encode())
-
-    def read_ranking(self) -> pa.Table:
-        """Return the ranking that was written last.
-
-        Raises:
-            StoreError: there is none, it is unreadable, or a newer version wrote it.
-        """
-        read = ShardReader((self.ranking_path,), RANKING_SCHEMA, SCHEMA_VERSION).all()
-        if read.problems:
-            raise StoreError(read.problems[0])
-        return read.table
 
     def _write(self, path: Path, content: bytes) -> None:
         write_atomic(path, content)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from orchestrator.catalogue import GpuSpec
 from orchestrator.columns import RANKING_SCHEMA
+from orchestrator.store import RunStore
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
 from tasks.records import DeviceInfo, GemmFacts, Measurement, Sample, Telemetry
@@ -187,6 +189,11 @@ def ranking_of(*changes: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(
         [{"value": row["d_ff"], "params": row["mlp_params"], **row} for row in rows], schema=RANKING_SCHEMA
     )
+
+
+def read_ranking(store: RunStore) -> pa.Table:
+    """The ranking that was written last."""
+    return pq.read_table(store.ranking_path, partitioning=None)
 
 
 def parts_at(gate_up: float, down: float) -> list[dict[str, Any]]:

@@ -179,13 +179,13 @@ def alive(pid: int) -> bool:
 
 def facts(store: RunStore) -> list[dict[str, Any]]:
     """The facts rows on disk."""
-    rows: list[dict[str, Any]] = store.read_facts().table.to_pylist()
+    rows: list[dict[str, Any]] = store.reader().facts().table.to_pylist()
     return rows
 
 
 def check_samples(store: RunStore, shards: int) -> None:
     """See that ``shards`` Bundles of two Gemms have their two rounds on disk, and nothing has them twice."""
-    rows = store.read_samples().table.to_pylist()
+    rows = store.reader().samples().table.to_pylist()
     visits = Counter((row["uuid"], row["bundle_id"], row["attempt"], row["gemm_id"], row["round"]) for row in rows)
     assert set(visits.values()) == {1}
     assert len(rows) == shards * 2 * 2

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.ranking import rank
 from orchestrator.store import RunStore
+from tests.builders import read_ranking
 
 ENDS = ("finished", "unfinished", "interrupted", "failed")
 
@@ -87,4 +88,4 @@ def _consistent(store: RunStore, facts: list[dict[str, Any]], status: str | None
         bundles = {row["bundle_id"] for row in facts}
         assert (manifest["bundles_ended"], manifest["bundles_unfinished"]) == (manifest["bundles"], 0)
         assert manifest["bundles"] - corrupt <= len(bundles) <= manifest["bundles"]
-        assert store.read_ranking().equals(rank(store).table)
+        assert read_ranking(store).equals(rank(store).table)

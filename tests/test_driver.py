@@ -77,7 +77,7 @@ def run(
 
 
 def facts(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = RunStore.open(path / "run").read_facts().table.to_pylist()
+    rows: list[dict[str, Any]] = RunStore.open(path / "run").reader().facts().table.to_pylist()
     return rows
 
 
@@ -101,7 +101,7 @@ def test_measures_every_bundle_once_on_several_gpus(ray_cluster: Path, tmp_path:
     assert {row["uuid"] for row in rows} == {device.uuid for device in result.devices}
     assert 2 <= len(result.devices) <= 3  # a slow machine may be done before the third has opened
     assert {(row["status"], row["attempt"], row["plan_hash"]) for row in rows} == {("ok", 1, "hash")}
-    assert RunStore.open(tmp_path / "run").read_samples().table.num_rows == 12 * 2 * 2
+    assert RunStore.open(tmp_path / "run").reader().samples().table.num_rows == 12 * 2 * 2
     assert gpus_are_free()
 
 
@@ -137,7 +137,7 @@ def test_faults_are_told_apart_and_cost_nobody_else(ray_cluster: Path, tmp_path:
     rows = {row["bundle_id"]: row for row in facts(tmp_path)}
     assert [rows[bundle(h).bundle_id]["attempt"] for h in (13, 17, 19, 101)] == [2, 2, 2, 1]
     assert rows[bundle(17).bundle_id]["status"] == "ok"
-    assert RunStore.open(tmp_path / "run").read_samples().table.num_rows == 4 * 4 + 2
+    assert RunStore.open(tmp_path / "run").reader().samples().table.num_rows == 4 * 4 + 2
 
 
 def test_devices_that_do_not_open_are_reported(ray_cluster: Path, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_one_gemm_that_takes_its_worker_down_costs_nobody_else(
     (failed,) = result.failures
     assert failed.facts.gemm_id == f"mm-1x32x128x{h}-fp16-nn"
     assert (failed.facts.status, failed.facts.message[: len(message)]) == (status, message)
-    samples = RunStore.open(tmp_path / "run").read_samples().table.to_pylist()
+    samples = RunStore.open(tmp_path / "run").reader().samples().table.to_pylist()
     visits = Counter((row["gemm_id"], row["round"]) for row in samples)
     assert set(visits.values()) == {1}
     assert {row["status"] for row in facts(tmp_path) if row["gemm_id"] != failed.facts.gemm_id} == {"ok"}

@@ -34,7 +34,7 @@ def completed(results: Path, *, lost: int = 0) -> Job:
     had, before = bundles(run.glob("shards/*/*/[!.]*.parquet")), len(begun(results))
     short = {
         row["bundle_id"]
-        for row in RunStore.open(run).read_facts().table.to_pylist()
+        for row in RunStore.open(run).reader().facts().table.to_pylist()
         if row["stop_reason"] == "interrupted" and row["rounds"] < 2
     }
     done = resume(results)

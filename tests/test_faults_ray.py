@@ -18,7 +18,7 @@ from orchestrator.ranking import rank
 from orchestrator.store import RunStore
 from tasks.settings import Timing
 from tests import faulty
-from tests.builders import as_bundle, up_family
+from tests.builders import as_bundle, read_ranking, up_family
 from tests.fakes import FakeClock
 from tests.fleet import alive, facts, started, wait_for
 
@@ -83,7 +83,7 @@ def test_the_end_of_ray_itself_is_a_clear_end_and_the_run_goes_on_later(tmp_path
     assert 1 <= len(kept) < FAMILIES
     assert not list(tmp_path.glob("it/shards/*/*/.*"))
     assert store.manifest()["status"] == "unfinished"
-    assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
+    assert {row["status"] for row in read_ranking(store).to_pylist()} == {"ok"}
     again = [sys.executable, "-m", "orchestrator", "resume=it", f"run.dir={tmp_path}"]
     done = subprocess.run(again, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

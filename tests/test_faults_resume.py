@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.store import RunStore
 from tests import promise
+from tests.builders import read_ranking
 from tests.jobs import FAMILIES, ROOT, SMALL, begun, bundles, finish, job, journal, resume
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -162,7 +163,7 @@ def test_only_failures_of_the_named_kinds_are_measured_again(results: Path) -> N
     again |= bundles([spoilt["worker_died"]])
     assert set(begun(results)) == again
     promise.check(results / "it", status="finished", again=again)
-    rows = RunStore.open(results / "it").read_ranking().to_pylist()
+    rows = read_ranking(RunStore.open(results / "it")).to_pylist()
     assert sum(row["status"] == "skipped" for row in rows) == 1
     assert {row["status"] for row in rows} == {"ok", "skipped"}
 

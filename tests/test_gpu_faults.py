@@ -77,9 +77,9 @@ def test_three_real_faults_cost_three_gemms_and_nothing_else(tmp_path: Path) -> 
         for failure in result.failures
     }
     assert found == expected
-    rows = store.read_facts().table.to_pylist()
+    rows = store.reader().facts().table.to_pylist()
     assert Counter(row["status"] for row in rows) == {"ok": 3 * FAMILIES, "oom": 1, "timeout": 1, "illegal_access": 1}
-    samples = store.read_samples().table.to_pylist()
+    samples = store.reader().samples().table.to_pylist()
     visits = Counter((row["bundle_id"], row["gemm_id"], row["round"]) for row in samples)
     assert set(visits.values()) == {1}
     assert len({row["gemm_id"] for row in samples}) == 3 * FAMILIES

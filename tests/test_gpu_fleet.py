@@ -41,7 +41,7 @@ def command(path: Path, *words: str) -> list[str]:
 
 
 def facts(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = RunStore.open(path / "it").read_facts().table.to_pylist()
+    rows: list[dict[str, Any]] = RunStore.open(path / "it").reader().facts().table.to_pylist()
     return rows
 
 

@@ -81,7 +81,7 @@ def test_a_sweep_that_asks_for_kernels_measures_on_a_cpu_without(tmp_path: Path)
     small = ("space.h=64", "space.tp=1", "space.seq=16", "space.d_ff=64,128", "space.roles=mlp_up")
     words = ("conf=cpu", *small, "timing.max_seconds=0.1", f"run.dir={tmp_path}", "run.name=it", "run.kernels=true")
     assert cli.main(words) == 0
-    facts = RunStore.open(tmp_path / "it").read_facts().table.to_pylist()
+    facts = RunStore.open(tmp_path / "it").reader().facts().table.to_pylist()
     assert [(row["status"], row["kernel"]) for row in facts] == [("ok", None), ("ok", None)]
     manifest = json.loads((tmp_path / "it" / "manifest.json").read_text("utf-8"))
     assert manifest["config"]["run"]["kernels"] is True

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.store import RunStore
+from tests.builders import read_ranking
 from tests.launching import (
     ROOT,
     SCRIPTS,
@@ -75,7 +76,7 @@ def test_a_job_runs_the_whole_sweep(job_cluster: Launch, tmp_path: Path) -> None
     assert f"next: python -m orchestrator rank {tmp_path}/it" in done.stdout
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "finished"
-    rows = store.read_ranking().to_pylist()
+    rows = read_ranking(store).to_pylist()
     assert len(rows) == 12  # two roles, six d_ff
     assert {row["status"] for row in rows} == {"ok"}
     listed = job_cluster.run("ray", "job", "list")
@@ -91,7 +92,7 @@ def test_a_job_that_is_stopped_ranks_what_it_has(job_cluster: Launch, tmp_path: 
     submitted.wait(30)
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "interrupted"
-    assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
+    assert {row["status"] for row in read_ranking(store).to_pylist()} == {"ok"}
     assert not list(tmp_path.glob("it/shards/*/*/.*"))
 
 
@@ -184,7 +185,7 @@ def test_the_whole_job_runs_on_a_cluster_by_its_address(two_nodes: Launch, tmp_p
     script = str(SCRIPTS / "start-or-resume.sh")
     done = two_nodes.run("bash", script, str(tmp_path), "it", *SMALL_SPACE, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(RunStore.open(tmp_path / "it").read_ranking()) == 12
+    assert len(read_ranking(RunStore.open(tmp_path / "it"))) == 12
 
 
 def test_a_driver_without_the_token_is_refused(two_nodes: Launch, tmp_path: Path) -> None:

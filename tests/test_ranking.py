@@ -21,7 +21,7 @@ from tasks.family import Bundle, Family
 from tasks.gemm import Gemm
 from tasks.records import Measurement, Sample
 from tasks.settings import Timing
-from tests.builders import DEVICE, Cost, as_bundle, measurement, mlp_family, per_flop, up_family
+from tests.builders import DEVICE, Cost, as_bundle, measurement, mlp_family, per_flop, read_ranking, up_family
 
 INTERLEAVED = Timing()
 
@@ -251,7 +251,7 @@ def test_throttled_rounds_are_kept_and_not_ranked(store: RunStore) -> None:
     assert places(rows) == [(128, 1, 1), (256, 2, 2)]
     assert [row["rounds"] for row in rows] == [12, 12]
     assert rows[0]["p95_s"] == pytest.approx(rows[0]["p5_s"])
-    assert store.read_samples().table.num_rows == 40
+    assert store.reader().samples().table.num_rows == 40
 
 
 def test_an_attempt_that_died_never_hides_one_that_measured(store: RunStore) -> None:
@@ -421,5 +421,5 @@ def test_ranking_twice_writes_the_same_bytes_wherever_the_run_lies(store: RunSto
     for again in (store, copy):
         again.write_ranking(rank(again).table, "text")
         assert again.ranking_path.read_bytes() == first
-    assert store.read_ranking().equals(rank(store).table)
+    assert read_ranking(store).equals(rank(store).table)
     assert store.markdown_path.read_text() == "text"

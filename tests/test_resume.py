@@ -141,5 +141,5 @@ def test_shards_that_are_not_of_the_plan_count_for_nothing(store: RunStore) -> N
 def test_a_pipe_among_the_shards_is_named_and_never_opened(store: RunStore) -> None:
     path = write(store, SMALL).with_name("pipe.1.parquet")
     os.mkfifo(path)
-    (problem,) = store.read_facts().problems
+    (problem,) = store.reader().facts().problems
     assert problem == f"{path} is corrupt and was left out: it is no file"

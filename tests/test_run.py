@@ -22,7 +22,7 @@ from orchestrator.space import expand_space
 from orchestrator.store import RunStore, shard_table
 from orchestrator.verbs.run import broken_off, create, run_name
 from tasks.settings import Timing
-from tests.builders import as_bundle, measurement, per_flop, up_family
+from tests.builders import as_bundle, measurement, per_flop, read_ranking, up_family
 
 pytestmark = pytest.mark.ray
 
@@ -83,10 +83,10 @@ def test_every_gemm_is_measured_once_and_every_sample_is_on_disk(
 ) -> None:
     store = RunStore.open(finished[0] / "out" / "it")
     assert len(store.shard_paths()) == 4
-    samples = store.read_samples().table.to_pylist()
+    samples = store.reader().samples().table.to_pylist()
     visits = Counter((row["bundle_id"], row["gemm_id"], row["round"]) for row in samples)
     assert set(visits.values()) == {1}
-    facts = store.read_facts().table.to_pylist()
+    facts = store.reader().facts().table.to_pylist()
     # d_ff 160 to 176 in steps of 4 around int(8/3*64) = 170, and 170 itself: six, all even
     assert Counter(row["role"] for row in facts) == {"seed_bmm": 12, "mlp": 24}
     assert {row["status"] for row in facts} == {"ok"}
@@ -98,7 +98,7 @@ def test_the_ranking_is_whole_and_the_manifest_says_how_it_came_to_be(
 ) -> None:
     path = finished[0] / "out" / "it"
     store = RunStore.open(path)
-    table = store.read_ranking()
+    table = read_ranking(store)
     assert table.schema.names == RANKING_SCHEMA.names
     rows = table.to_pylist()
     assert len(rows) == 24
@@ -248,10 +248,10 @@ def test_an_interruption_keeps_and_ranks_what_was_measured(tmp_path: Path, numbe
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "interrupted"
     assert 2 <= len(store.shard_paths()) < 25
-    reasons = {row["stop_reason"] for row in store.read_facts().table.to_pylist()}
+    reasons = {row["stop_reason"] for row in store.reader().facts().table.to_pylist()}
     assert "interrupted" in reasons  # the Family in flight is kept too
     assert "bundles were not measured" in out
     assert rank(store).problems == ()
-    assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
+    assert {row["status"] for row in read_ranking(store).to_pylist()} == {"ok"}
     assert "next: python -m orchestrator rank" in out
     assert not list(tmp_path.glob("it/shards/*/*/.*"))

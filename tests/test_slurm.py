@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.store import RunStore
+from tests.builders import read_ranking
 from tests.launching import BIN, SCRIPTS, SMALL_SPACE, Launch, free_port, launch, wait_for_shard
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -70,7 +71,7 @@ def test_a_batch_job_runs_the_whole_sweep(slurm: Launch, tmp_path: Path) -> None
     assert job.wait(100) == 0, slurm.logs()
     store = RunStore.open(tmp_path / "results" / "slurm-4711")
     assert store.manifest()["status"] == "finished"
-    assert len(store.read_ranking()) == 12
+    assert len(read_ranking(store)) == 12
     assert not (slurm.folder / "scontrol").exists()
     assert "--kill-on-bad-exit=1" in (slurm.folder / "srun").read_text()
 
@@ -85,11 +86,11 @@ def test_a_job_whose_time_is_up_is_queued_again_and_goes_on(slurm: Launch, tmp_p
     assert job.wait(60) == 130, slurm.logs()
     store = RunStore.open(run)
     assert store.manifest()["status"] == "interrupted"
-    assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
+    assert {row["status"] for row in read_ranking(store).to_pylist()} == {"ok"}
     assert (slurm.folder / "scontrol").read_text() == "requeue 4711\n"
     first = {path.name for path in store.shard_paths()}
     code = slurm.popen(*command).wait(100)
     assert code == 0, slurm.logs()
     assert store.manifest()["status"] == "finished"
     assert first <= {path.name for path in store.shard_paths()}
-    assert len({row["h"] for row in store.read_ranking().to_pylist()}) == 11
+    assert len({row["h"] for row in read_ranking(store).to_pylist()}) == 11

@@ -97,7 +97,7 @@ def local(run: Path) -> dict[str, bytes]:
 
 def once_each(run: Path, bundles: int) -> bool:
     store = RunStore.open(run)
-    visits = Counter((r["bundle_id"], r["gemm_id"], r["round"]) for r in store.read_samples().table.to_pylist())
+    visits = Counter((r["bundle_id"], r["gemm_id"], r["round"]) for r in store.reader().samples().table.to_pylist())
     return set(visits.values()) == {1} and len(store.shard_paths()) == bundles
 
 

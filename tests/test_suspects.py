@@ -8,7 +8,7 @@ import pytest
 from orchestrator.cli import main
 from orchestrator.ranking import rank
 from orchestrator.store import RunStore
-from tests.builders import per_flop, up_family
+from tests.builders import per_flop, read_ranking, up_family
 from tests.fleets import CANARY, Fake, keep, keep_canaries
 
 
@@ -156,7 +156,7 @@ def test_rank_takes_suspects_in_on_request_and_out_again(results: Path, capsys: 
     out = " ".join(capsys.readouterr().out.split())
     assert "run: 4 ok" in out
     assert "1 of its 1 families are ranked all the same" in out
-    assert store.read_ranking()["status"].to_pylist() == ["ok"] * 4
+    assert read_ranking(store)["status"].to_pylist() == ["ok"] * 4
     assert main(["rank", "run", "--dir", str(results)]) == 0
     assert store.ranking_path.read_bytes() == before
 
