@@ -91,7 +91,14 @@ def _last(manifests: Mapping[str, Mapping[str, object]]) -> str:
 
 def _spooled(base: Address, spool: str | None) -> dict[str, Mapping[str, object]]:
     """The manifests of the runs in the spool that belong to ``base``, by name."""
-    return {path.name: RunStore(path).manifest() for path in spooled_paths(spool, base)}
+    return {path.name: _readable(RunStore(path)) for path in spooled_paths(spool, base)}
+
+
+def _readable(store: RunStore) -> Mapping[str, object]:
+    try:
+        return store.manifest()
+    except StoreError:  # of a run that nobody may have asked for
+        return {}
 
 
 def _manifest(remote: Remote, name: str) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 _KEY = ("bundle_id", "attempt", "uuid", "gemm_id")
 _DEVICE = ("device_kind", "gpu", "host", "sm_count", "memory_bytes")
-_FAMILY = ("family_id", "role", "batch", "dtype", "layout", "part", "kind", "b", "m", "n", "k", "status")
+_FAMILY = ("family_id", "role", "batch", "dtype", "layout", "part", "kind", "status")
 _MEASURING = ("protocol", "protocol_version", "l2", "power", "rounds", "started_utc", "plan_hash")
 
 _ONE = pc.scalar(1)
@@ -23,7 +23,7 @@ _RECORD = {"record": pc.field("record").isin(["facts", "sample"])}
 FACTS: Mapping[str, pc.Expression] = {
     **_RECORD,
     **_there(*_KEY, *_DEVICE, *_FAMILY, *_MEASURING),
-    **{name: pc.field(name) >= _ONE for name in ("tp", "flops", "looks")},
+    **{name: pc.field(name) >= _ONE for name in ("tp", "b", "m", "n", "k", "flops", "looks")},
     "value": pc.if_else(pc.field("axis").is_valid(), pc.field("value"), pc.field("d_ff")) >= _ONE,  # null in version 1
     "tie_pct": pc.field("tie_pct") >= _ZERO,
     "confidence": (pc.field("confidence") > _ZERO) & (pc.field("confidence") < pc.scalar(1.0)),

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -55,7 +56,11 @@ def spooled_paths(spool: str | None, address: Address) -> list[Path]:
         found = [path for each in roots if each.is_dir() for path in each.iterdir()]
     except OSError as error:
         raise StoreError(f"cannot look into the spool {root}: {error.strerror}") from error
-    return [path for path in found if _belongs(path, address.child(path.name))]
+    runs = []
+    for path in found:
+        with suppress(StoreError):  # one whose record is unreadable is told of where it is asked for
+            runs += [path] if _belongs(path, address.child(path.name)) else []
+    return runs
 
 
 def _belongs(run: Path, address: Address) -> bool:
@@ -85,7 +90,7 @@ class Origin:
         path = run / RECORD
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            return cls(uri=found["uri"], synced=dict(found["synced"]))
+            return cls(uri=str(found["uri"]), synced=dict(found["synced"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -515,6 +515,19 @@ def test_what_the_chosen_spool_has_is_found_while_the_store_is_away(
     assert local(tmp_path / "a" / "it") == local(run)
 
 
+def test_a_spooled_run_that_is_damaged_hides_no_other(tmp_path: Path) -> None:
+    uri = f"file://{tmp_path}/a"
+    make(uri, "it", started_utc="2026-11-29T10:00:00+00:00")
+    manifest, record = (make(uri, name) for name in ("manifest", "record"))
+    (manifest / "manifest.json").write_text("{")
+    (record / "remote.json").write_text("{")
+    assert code("upload", "it", "--dir", uri) == 0
+    assert code("upload", "record", "--dir", uri) == 2
+    assert code("status", "record", "--dir", uri) == 2
+    assert code("status", "latest", "--dir", uri) == 0
+    assert code("upload", "latest", "--dir", uri) == 0
+
+
 def test_what_cannot_name_a_run_is_said_and_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long, uri = "n" * 300, f"file://{tmp_path}/a"
     for verb in VERBS:
