@@ -29,6 +29,8 @@ EXIT_CODES = (
 def entry() -> NoReturn:
     """Run one command as a program of its own; end at once, for nothing is left that Python would have to tidy up."""
     _open_closed_streams()
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = Lasting(sys.stderr.buffer, encoding=sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not cost a sweep its tables
@@ -40,6 +42,21 @@ def entry() -> NoReturn:
         with suppress(OSError):  # main has told of it
             stream.flush()
     os._exit(code)
+
+
+class Lasting(io.TextIOWrapper):
+    """Standard error whose reader may leave: then nothing is told any more, and the work goes on."""
+
+    def write(self, text: str) -> int:
+        """Write, if that is still possible."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, if that is still possible."""
+        with suppress(OSError):
+            super().flush()
 
 
 def _open_closed_streams() -> None:

@@ -24,6 +24,9 @@ PLACEMENTS = ("split", "replicate")
 RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 """What may name a run: it is a directory's name on every system."""
 
+LATEST = "latest"
+"""What names the last run, wherever a run is asked for."""
+
 
 def _role_names() -> Iterable[str]:
     from orchestrator.roles import ROLES
@@ -50,6 +53,8 @@ def _conf_names() -> Iterable[str]:
 
 
 def _directory_name(name: str) -> None:
+    if name == LATEST:
+        raise InvalidValueError(f"'{LATEST}' means the last run: give this one another name")
     if not RUN_NAME.fullmatch(name) or len(name) > 100:
         raise InvalidValueError(
             f"'{shorten(name)}' cannot name a run: use at most 100 letters (a to z), digits, '.', '_', '+' and '-', "

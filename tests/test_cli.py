@@ -263,3 +263,27 @@ def test_a_reader_that_leaves_is_no_error(word: str, buffering: dict[str, str]) 
 )
 def test_what_was_found_is_told_by_the_exit_code_also_where_nobody_reads(words: tuple[str, ...], code: int) -> None:
     assert read_by_nobody(*words) == (code, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "out"),
+    [
+        (("rank", "nosuch"), 2, ""),
+        (("plan", "conf=h10"), 2, ""),
+        (("resume=examples/h200-fp8",), 0, "mlp_gate_up"),  # which says «nothing to do» on standard error, and goes on
+    ],
+)
+def test_nobody_reading_standard_error_changes_nothing(words: tuple[str, ...], code: int, out: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode == code
+    assert out in done.stdout

@@ -254,6 +254,7 @@ WRONG_ARGUMENTS = [
     ("run.kernels=", "run.kernels: no value after '='; give true|false"),
     ("run.name=../x", "'../x' cannot name a run"),
     ("run.name=..", "'..' cannot name a run"),
+    ("run.name=latest", "'latest' means the last run: give this one another name"),
     ("run.dir=a\nb", "has a line break or control character"),
     ("run.dir=${nothing}", "run.dir: Interpolation key 'nothing' not found"),
     ("space.where=d_f > 3", "space.where: 'd_f' at column 1 is an unknown name; did you mean d_ff?"),

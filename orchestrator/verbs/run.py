@@ -140,8 +140,8 @@ def _nothing_to_do(config: Config, store: "RunStore", former: "Former") -> int:
         _write_ranking(config, store, ranking)
         facts = {} if manifest.get("plan_hash") else _manifest(config, expand_space(config))
         store.write_manifest({**facts, **manifest, "ended_utc": _now(), "status": "finished", **_counts(former)})
-    printed(lambda: _print(config, store, ranking, ranking.problems))
-    return int(bool(ranking.problems))
+    whole = printed(lambda: _print(config, store, ranking, ranking.problems))
+    return int(bool(ranking.problems) or not whole)
 
 
 def _fallback(config: Config) -> Config:
