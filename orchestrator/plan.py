@@ -9,7 +9,7 @@ from orchestrator.space import Expansion
 from tasks.calls import lead_calls, shared_calls
 from tasks.family import Bundle
 from tasks.gemm import Gemm
-from tasks.settings import Timing
+from tasks.settings import BURST_IDLE_S, Timing
 
 PEAK_SHARE = 0.7
 BANDWIDTH_SHARE = 0.8
@@ -120,8 +120,14 @@ def bundle_estimate(bundle: Bundle, spec: GpuSpec, timing: Timing) -> Estimate:
     calls = shared_calls(dict(zip(bundle.gemms, seconds, strict=True)), timing)
     visits = [calls[gemm] + lead_calls(calls[gemm], timing) for gemm in bundle.gemms]
     round_s = sum(n * each for n, each in zip(visits, seconds, strict=True))
+    if timing.power == "burst":
+        round_s += BURST_IDLE_S * len(visits)
     prepare = PREPARE_S * len(seconds) + PREPARE_CALLS * sum(seconds)
-    rounds = min(timing.max_rounds, timing.min_rounds + int(timing.max_seconds / round_s))
+    rounds = timing.min_rounds + int(timing.max_seconds / round_s)
+    if any(len(family.candidates) > 1 for family in bundle.families):
+        # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
+        rounds += timing.min_rounds + 1
+    rounds = min(timing.max_rounds, rounds)
     return Estimate(
         least_s=prepare + timing.min_rounds * round_s,
         most_s=prepare + rounds * round_s,

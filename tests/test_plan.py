@@ -85,6 +85,19 @@ def test_the_time_cap_counts_from_the_least_rounds() -> None:
     assert found.samples == 44
 
 
+def test_those_that_stay_get_the_least_rounds_after_the_first_has_left() -> None:
+    # two of 2.859 ms: 0.1 s hold 17 rounds beyond the first ten; one may leave then, with one round in flight
+    timing = Timing(min_rounds=10, max_rounds=100, max_seconds=0.1)
+    found = bundle_estimate(bundle(cube(10_000), cube(9_999)), SPEC, timing)
+    assert found.samples == 2 * (10 + 17 + 1 + 10)
+
+
+def test_a_burst_rests_before_each_visit() -> None:
+    timing = Timing(min_rounds=10, max_rounds=10)
+    rests = bundle_estimate(bundle(cube(1000)), SPEC, replace(timing, power="burst"))
+    assert rests.most_s - bundle_estimate(bundle(cube(1000)), SPEC, timing).most_s == pytest.approx(10 * 0.02)
+
+
 def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
     found = bundle_estimate(bundle(cube(10_000), cube(1000)), SPEC, Timing(protocol="seed"))
     drawn = 2 * (10_000**2 + 1000**2) / 1.1e8  # A and B of each, drawn on the CPU
