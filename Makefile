@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 args ?=
 
+# The tests start Python some hundred times: none of them is to compile again what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install run test check docs bench bench-gpu test-gpu test-external lock clean
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.ranking import rank
 from orchestrator.store import RunStore
 from tests.launching import (
     ROOT,
@@ -91,6 +92,9 @@ def test_a_job_that_is_stopped_ranks_what_it_has(job_cluster: Launch, tmp_path: 
     submitted.wait(30)
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "interrupted"
+    reasons = {row["stop_reason"] for row in store.read_facts().table.to_pylist()}
+    assert "interrupted" in reasons  # the Family in flight is kept too
+    assert rank(store).problems == ()
     assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
     assert not list(tmp_path.glob("it/shards/*/*/.*"))
 
