@@ -14,7 +14,9 @@ from orchestrator.check_finding import FAIL, PASS, SKIP, STATUSES, WARN, Finding
 from orchestrator.check_measured import Gain
 from orchestrator.check_parameters import parameters
 from orchestrator.drawing import write
+from orchestrator.forms import CsvTable
 
+CSV_COLUMNS = ("number", "rule", "title", "status", "value", "reason", "suggestions")
 STYLES = {PASS: "green", WARN: "yellow", FAIL: "bold red", SKIP: "dim"}
 
 
@@ -33,6 +35,11 @@ def document(case: Case, findings: Sequence[Finding], notes: Sequence[str]) -> d
         "findings": [asdict(finding) for finding in findings],
         "notes": list(notes),
     }
+
+
+def csv_table(findings: Sequence[Finding], notes: Sequence[str]) -> CsvTable:
+    """Return a row a finding; its suggestions are in one cell."""
+    return CsvTable(columns=CSV_COLUMNS, rows=[asdict(finding) for finding in findings], notes=tuple(notes))
 
 
 def counts(findings: Sequence[Finding]) -> dict[str, int]:

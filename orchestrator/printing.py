@@ -1,8 +1,33 @@
 """Writing to standard output where the exit code has more to tell than whether somebody read it."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
+
+from orchestrator.forms import CSV, JSON, CsvTable, write_csv, write_json
+
+NARROWEST = 20
+PIPED = 80
+"""Columns where there is no terminal and ``COLUMNS`` is not set."""
+
+
+def width() -> int:
+    """Return how many columns there are to print in: those of ``COLUMNS``, else the terminal's, else 80."""
+    return max(NARROWEST, shutil.get_terminal_size((PIPED, 24)).columns)
+
+
+def printed_as(
+    form: str, *, tables: Callable[[], object], document: Callable[[], object], table: Callable[[], CsvTable]
+) -> bool:
+    """Print in the form that is asked for; tell whether it could be written. tables: prints what a person reads."""
+    if form == JSON:
+        return printed(lambda: write_json(document(), sys.stdout))
+    if form == CSV:
+        found = table()
+        sys.stderr.writelines(f"{note}\n" for note in found.notes)
+        return printed(lambda: write_csv(found, sys.stdout))
+    return printed(tables)
 
 
 def printed(show: Callable[[], object]) -> bool:

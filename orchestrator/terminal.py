@@ -1,7 +1,6 @@
 """A ranking in the terminal and in Markdown: the same tables, once drawn by rich, once as text."""
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.text import Text
 from orchestrator.fleet import Fleet
 from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
 from orchestrator.output import Output
+from orchestrator.run_state import FINISHED, next_command
 from orchestrator.tables import LEGEND, TextTable, family_tables, status_counts
 
 GAP = 2
@@ -31,10 +31,10 @@ def family_renderables(ranking: pa.Table, top: int, width: int = 80) -> Iterator
         yield _renderable(family, width)
 
 
-def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = ()) -> Text:
+def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = (), state: str = FINISHED) -> Text:
     """Where the run lies, how many Candidates ended how, what could not be read, and the next useful command."""
-    lines = [*problems, f"{run}: {_count_line(ranking)}", f"next: python -m orchestrator rank {shlex.quote(str(run))}"]
-    return Text("\n".join(lines))
+    following = next_command(run, state, status_counts(ranking))
+    return Text("\n".join([*problems, f"{run}: {_count_line(ranking)}", f"next: {following}"]))
 
 
 def show(
@@ -46,8 +46,12 @@ def show(
     *,
     notes: Sequence[str] = (),
     fleets: Sequence[Fleet] = (),
+    state: str = FINISHED,
 ) -> None:
-    """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``."""
+    """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``.
+
+    state: of the run, which decides what is useful next.
+    """
     console = console or Output()
     for renderable in family_renderables(ranking, top, console.width):
         console.print(renderable)
@@ -61,7 +65,7 @@ def show(
     for note in notes:
         console.print(Text(note, style="yellow"))
     # A path must stay in one piece, so that it can be copied.
-    console.print(footer(run, ranking, problems), soft_wrap=True)
+    console.print(footer(run, ranking, problems, state), soft_wrap=True)
 
 
 def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:

@@ -82,7 +82,7 @@ def test_an_interrupt_keeps_and_ranks_what_is_measured(results: Path, stop: Call
         stop(driver.under_way())
         assert driver.end() == 130
         driver.none_left()
-    assert "bundles were not measured; go on with: python -m orchestrator resume=" in driver.out
+    assert "next: python -m orchestrator resume=" in driver.out
     assert "seed_bmm h=" in driver.out
     promise.check(driver.run, status="interrupted", ended=journal(results, "end"), lost=stop is terminate_all)
     completed(results, lost=1)

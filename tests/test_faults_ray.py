@@ -74,7 +74,7 @@ def test_the_end_of_ray_itself_is_a_clear_end_and_the_run_goes_on_later(tmp_path
         out, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
     assert re.search(says, out)
-    assert "go on with: python -m orchestrator resume=" in out
+    assert "next: python -m orchestrator resume=" in out
     assert "Traceback" not in err
     rest = [pid for pid, name in below.items() if not name.startswith(AGENTS)]
     assert wait_for(lambda: not any(alive(pid) for pid in rest), 15), "a process is left"

@@ -73,7 +73,7 @@ def test_it_ends_well_and_prints_every_family(finished: tuple[Path, subprocess.C
         "seed_bmm h=64 tp=1 batch=2 fp32",
         "seed_bmm h=64 tp=2 batch=2 fp32",
     ]
-    assert "next: python -m orchestrator rank out/it" in done.stdout
+    assert "next: python -m orchestrator report out/it" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     assert "4/4 families" in done.stderr
 
@@ -249,5 +249,5 @@ def test_an_interruption_keeps_and_ranks_what_was_measured(tmp_path: Path, numbe
     assert "bundles were not measured" in out
     assert rank(store).problems == ()
     assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
-    assert "next: python -m orchestrator rank" in out
+    assert "next: python -m orchestrator resume=" in out
     assert not list(tmp_path.glob("it/shards/*/*/.*"))

@@ -7,20 +7,21 @@ from orchestrator import config as configuration
 from orchestrator.errors import ConfigError, Problem
 from orchestrator.resumption import WORDS
 from orchestrator.schema import Config
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.verbs.arguments import add_dir, add_forms
 
 DEFAULT_CONF = "auto"
 
 
-def add_sweep(parser: argparse.ArgumentParser) -> None:
-    """Add ``conf=NAME``, ``model=NAME``, ``key=value`` and ``--cfg``."""
+def add_sweep(parser: argparse.ArgumentParser, *, as_json: str, as_csv: str) -> None:
+    """Add ``conf=NAME``, ``model=NAME``, ``key=value``, and ``--cfg`` or a form."""
     parser.add_argument(
         "words",
         nargs="*",
         metavar="conf=NAME | model=NAME | key=value",
         help="the sweep, the model whose dimensions it takes, and values to replace",
     )
-    parser.add_argument("--cfg", action="store_true", help="print the resolved configuration and stop")
+    forms = add_forms(parser, as_json=as_json, as_csv=as_csv)
+    forms.add_argument("--cfg", action="store_true", help="print the resolved configuration and stop")
 
 
 def configured(arguments: argparse.Namespace) -> Config:

@@ -5,12 +5,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.export import TARGETS, exporter
 from orchestrator.export.facts import FACTS
 from orchestrator.export.request import FRAMEWORKS, HELP, OPTIONS, known_target, parse
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.forms import JSON, write_json
+from orchestrator.verbs.arguments import add_dir, add_forms
 
 if TYPE_CHECKING:
     from orchestrator.export.contract import Export
@@ -41,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="export also what devices measured while their canaries were off their model's",
     )
     add_dir(parser)
+    add_forms(parser, as_json="what was written and left out", as_csv=None)
     parser.epilog = (
         f"targets:\n{_listed(TARGETS)}\n\n"
         f"what of the run (RUN: path, URI, name or latest, the default):\n{_listed(_keys(HELP))}\n\n"
@@ -75,10 +77,30 @@ def execute(arguments: argparse.Namespace) -> int:
     found = target.export(selection, request)
     out = Path(arguments.out) if arguments.out else Path("exports") / store.name / request.target
     write(out, found.files, force=arguments.force, sources=found.sources)
-    sys.stdout.write("\n".join(_told(out, selection, found)) + "\n")
+    if arguments.form == JSON:
+        write_json(_document(out, request.target, selection, found), sys.stdout)
+    else:
+        sys.stdout.write("\n".join(_told(out, selection, found)) + "\n")
     for line in (*ranking.problems, *ranking.notes):
         sys.stderr.write(f"{line}\n")
     return int(bool(ranking.problems))
+
+
+def _document(out: Path, target: str, selection: "Selection", found: "Export") -> dict[str, Any]:
+    return {
+        "target": target,
+        "run": selection.run,
+        "gpu": selection.gpu,
+        "directory": str(out),
+        "files": sorted(found.files),
+        "gemms": found.gemms,
+        "left_out": [
+            {"count": count, "reason": reason}
+            for counts in (selection.left_out, found.left_out)
+            for reason, count in counts.items()
+        ],
+        "notes": list(found.notes),
+    }
 
 
 def _told(out: Path, selection: "Selection", found: "Export") -> list[str]:
