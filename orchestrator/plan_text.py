@@ -1,18 +1,17 @@
 """A plan for reading, within the terminal's width."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from orchestrator.config import model_notes
 from orchestrator.plan import Plan, wall_seconds
 from orchestrator.plan_document import GPUS
+from orchestrator.printing import LABEL, wrapped
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
 from tasks.family import Family
 
 GIB = 2**30
-LABEL = 10
 GAP = "  "
 MOST_SHOWN = 40
 """Families that are listed."""
@@ -20,7 +19,7 @@ MOST_SHOWN = 40
 
 def lines(config: Config, expansion: Expansion, found: Plan, width: int) -> Iterator[str]:
     """Yield the lines: counts, memory, Families, skips with their reasons, cost."""
-    yield from wrapped(f"conf={config.conf_name}: {' '.join(config.overrides)}".rstrip(": "), width, "")
+    yield from wrapped(f"conf={config.conf_name}: {' '.join(config.overrides)}".rstrip(": "), width)
     for label, text in _facts(config, expansion, found):
         yield from wrapped(text, width, label.ljust(LABEL))
     yield ""
@@ -34,18 +33,6 @@ def lines(config: Config, expansion: Expansion, found: Plan, width: int) -> Iter
     yield ""
     for label, text in _cost(config, expansion, found):
         yield from wrapped(text, width, label.ljust(LABEL))
-
-
-def wrapped(text: str, width: int, first: str) -> list[str]:
-    """Fill lines of ``width`` between words, which stay whole; the others are indented as far as ``first`` reaches."""
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:

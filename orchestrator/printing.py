@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 
 from orchestrator.forms import CSV, JSON, CsvTable, write_csv, write_json
@@ -10,11 +11,25 @@ from orchestrator.forms import CSV, JSON, CsvTable, write_csv, write_json
 NARROWEST = 20
 PIPED = 80
 """Columns where there is no terminal and ``COLUMNS`` is not set."""
+LABEL = 10
+"""Columns of what a line begins with that says what the line is about."""
 
 
 def width() -> int:
     """Return how many columns there are to print in: those of ``COLUMNS``, else the terminal's, else 80."""
     return max(NARROWEST, shutil.get_terminal_size((PIPED, 24)).columns)
+
+
+def wrapped(text: str, width: int, first: str = "") -> list[str]:
+    """Fill lines of ``width`` between words, which stay whole; the others are indented as far as ``first`` reaches."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def printed_as(

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.canary import is_canary
 from orchestrator.forms import CsvTable
-from orchestrator.plan_text import LABEL, wrapped
+from orchestrator.printing import LABEL, wrapped
 from orchestrator.run_state import BROKEN_OFF, RUNNING, UNKNOWN, next_command, state
 from orchestrator.store import RunStore
 from tasks.records import NO_FAILURE
@@ -100,7 +100,7 @@ def lines(found: RunStatus, width: int) -> Iterator[str]:
             for text in _failures(status, [row for row in found.gemms if row["status"] == status]):
                 yield from wrapped(text, width, f"{status}: ")
     for problem in found.problems:
-        yield from wrapped(problem, width, "")
+        yield from wrapped(problem, width)
     if found.state != RUNNING:
         yield f"next: {next_command(found.store.path, found.state, found.counts)}"
 

@@ -2,24 +2,18 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from orchestrator.drawing import table, write
 from orchestrator.fleet import Fleet
 from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
-from orchestrator.output import Output
 from orchestrator.run_state import FINISHED, next_command
 from orchestrator.tables import LEGEND, TextTable, family_tables, status_counts
 
-GAP = 2
-LEAST_COLUMNS = 2
-"""d_ff and TFLOP/s."""
 MOST_DEVICES = 20
 """Devices of a model that the terminal shows."""
 NOTHING = "nothing was measured in this run"
@@ -52,20 +46,23 @@ def show(
 
     state: of the run, which decides what is useful next.
     """
-    console = console or Output()
-    for renderable in family_renderables(ranking, top, console.width):
-        console.print(renderable)
-    if ranking.num_rows:
-        console.print(Text(LEGEND, style="dim"))
-    for table in fleet_tables(fleets, MOST_DEVICES):
-        console.print(Text())
-        console.print(_renderable(table, console.width), end="")
-    if fleets:
-        console.print(Text(FLEET_LEGEND, style="dim"))
-    for note in notes:
-        console.print(Text(note, style="yellow"))
-    # A path must stay in one piece, so that it can be copied.
-    console.print(footer(run, ranking, problems, state), soft_wrap=True)
+
+    def draw(console: Console) -> None:
+        for renderable in family_renderables(ranking, top, console.width):
+            console.print(renderable)
+        if ranking.num_rows:
+            console.print(Text(LEGEND, style="dim"))
+        for fleet in fleet_tables(fleets, MOST_DEVICES):
+            console.print(Text())
+            console.print(_renderable(fleet, console.width), end="")
+        if fleets:
+            console.print(Text(FLEET_LEGEND, style="dim"))
+        for note in notes:
+            console.print(Text(note, style="yellow"))
+        # A path must stay in one piece, so that it can be copied.
+        console.print(footer(run, ranking, problems, state), soft_wrap=True)
+
+    write(console or Console(), draw)
 
 
 def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:
@@ -75,36 +72,24 @@ def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (
     for family in family_tables(ranking, top):
         blocks += _markdown_blocks(family)
     blocks += [LEGEND] if ranking.num_rows else []
-    for table in fleet_tables(fleets):
-        blocks += _markdown_blocks(table)
+    for fleet in fleet_tables(fleets):
+        blocks += _markdown_blocks(fleet)
     return "\n\n".join([*blocks, FLEET_LEGEND] if fleets else blocks) + "\n"
 
 
-def _renderable(table: TextTable, width: int) -> RenderableType:
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    fitting = _fitting(table, width)
-    for name in table.columns[:fitting]:
-        drawn.add_column(name, justify="right", no_wrap=True)
-    for i, cells in enumerate(table.rows):
-        drawn.add_row(*map(Text, cells[:fitting]), style="bold" if table.leads and i == 0 else "")
-    # Text, not markup: names and messages come from devices and users.
-    notes = [Text(note, style="yellow") for note in table.notes]
-    return Group(Text(table.title, style="bold cyan"), *notes, *([drawn] if table.rows else []), Text())
+def _renderable(found: TextTable, width: int) -> RenderableType:
+    notes = [Text(note, style="yellow") for note in found.notes]
+    drawn = [table(found.columns, found.rows, width, leads=found.leads)] if found.rows else []
+    return Group(Text(found.title, style="bold cyan"), *notes, *drawn, Text())
 
 
-def _fitting(table: TextTable, width: int) -> int:
-    """How many columns fit, each as wide as its widest cell and two spaces apart; never fewer than LEAST_COLUMNS."""
-    ends = accumulate(max(map(len, column)) + GAP for column in zip(table.columns, *table.rows, strict=True))
-    return max(LEAST_COLUMNS, sum(end - GAP <= width for end in ends))
+def _markdown_blocks(found: TextTable) -> list[str]:
+    blocks = [f"## {_escaped(found.title)}", *map(_escaped, found.notes)]
+    return [*blocks, _markdown_table(found)] if found.rows else blocks
 
 
-def _markdown_blocks(table: TextTable) -> list[str]:
-    blocks = [f"## {_escaped(table.title)}", *map(_escaped, table.notes)]
-    return [*blocks, _markdown_table(table)] if table.rows else blocks
-
-
-def _markdown_table(table: TextTable) -> str:
-    lines = [table.columns, ("---:",) * len(table.columns), *table.rows]
+def _markdown_table(found: TextTable) -> str:
+    lines = [found.columns, ("---:",) * len(found.columns), *found.rows]
     safe = [[re.sub(r"([|<])", r"\\\1", cell) for cell in cells] for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in safe)
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from orchestrator.capacity_arguments import KEYS, parse
-from orchestrator.printing import printed_as
+from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_dir, add_model_words
 
 EXIT_CODES = (
@@ -39,7 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
     found = capacity(asked, joined_runs(open_results(asked.results, arguments.dir)))
     whole = printed_as(
         arguments.form,
-        tables=lambda: sys.stdout.write(text(capacity_tables(found))),
+        tables=lambda: sys.stdout.write(text(capacity_tables(found, width()), width())),
         document=lambda: document(found),
         table=lambda: csv_table(found),
     )

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValueError
-from orchestrator.printing import printed_as
+from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_dir, add_forms, positive
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def execute(arguments: argparse.Namespace) -> int:
     found = compare(sides, gate)
     whole = printed_as(
         arguments.form,
-        tables=lambda: sys.stdout.write(text(comparison_tables(found, arguments.top))),
+        tables=lambda: sys.stdout.write(text(comparison_tables(found, arguments.top), width())),
         document=lambda: document(found),
         table=lambda: csv_table(found),
     )

@@ -11,7 +11,7 @@ from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWis
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
 from orchestrator.forms import CsvTable
-from orchestrator.printing import printed_as
+from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_dir, add_forms, positive
 from orchestrator.words import listed
 
@@ -62,7 +62,9 @@ def _gemm(wish: GemmWish, form: str) -> int:
     found = explain(wish.gemm, wish.gpu)
     whole = printed_as(
         form,
-        tables=lambda: sys.stdout.write(text([*explanation_tables(found), Table(title=DISTRUST), *_notes(wish.notes)])),
+        tables=lambda: sys.stdout.write(
+            text([*explanation_tables(found), Table(title=DISTRUST), *_notes(wish.notes)], width())
+        ),
         document=lambda: {"gemms": [explained(found)], "fits": []},
         table=lambda: CsvTable(columns=CSV_COLUMNS, rows=[explained(found)], notes=wish.notes),
     )
@@ -85,7 +87,7 @@ def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
 
     def report() -> None:
         shown = _detail(wanted) if wish.value is not None else _overview(wanted, arguments.top)
-        sys.stdout.write(text([*shown, *fit_tables(_of(found, wanted)), *_notes(notes)]))
+        sys.stdout.write(text([*shown, *fit_tables(_of(found, wanted)), *_notes(notes)], width()))
 
     whole = printed_as(
         arguments.form,
