@@ -50,7 +50,7 @@ def counts(findings: Sequence[Finding]) -> dict[str, int]:
 
 def show(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console | None = None) -> None:
     """Print a line or more for each rule; colour only on a terminal, and not under ``NO_COLOR``."""
-    write(console or Console(), lambda console: _draw(case, findings, notes, console))
+    write(lambda console: _draw(case, findings, notes, console), console)
 
 
 def _draw(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console) -> None:

@@ -9,14 +9,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.printing import width as columns_of_output
+
 GAP = 2
 LEAST_COLUMNS = 2
 FOLDED = 12
 """A column that folds is as narrow as this, if need be."""
 
 
-def write(console: Console, draw: Callable[[Console], None]) -> None:
-    """Print what ``draw`` prints to the console; without blanks at the ends of lines where it is no terminal."""
+def write(draw: Callable[[Console], None], console: Console | None = None) -> None:
+    """Print what ``draw`` prints, to standard output; without blanks at the ends of lines where it is no terminal.
+
+    Colour only on a terminal, and not under ``NO_COLOR``.
+    """
+    console = console or Console(width=columns_of_output())  # rich would take a dumb terminal for one of 80 columns
     with console.capture() as drawn:
         draw(console)
     text = drawn.get()

@@ -23,7 +23,7 @@ NAMES = ("node", "GPU")
 
 def show(fleet: Fleet, findings: Sequence[Finding], console: Console | None = None) -> None:
     """Print nodes, GPUs and findings; colour only on a terminal, and not under ``NO_COLOR``."""
-    write(console or Console(), lambda console: _draw(fleet, findings, console))
+    write(lambda console: _draw(fleet, findings, console), console)
 
 
 def _draw(fleet: Fleet, findings: Sequence[Finding], console: Console) -> None:

@@ -24,7 +24,7 @@ LEGEND = (
 
 def show(results: Sequence[LayerResult], console: Console | None = None) -> None:
     """Print a table per layer and variant, then, of several layers, a summary."""
-    write(console or Console(), lambda console: _draw(results, console))
+    write(lambda console: _draw(results, console), console)
 
 
 def _draw(results: Sequence[LayerResult], console: Console) -> None:

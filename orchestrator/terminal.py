@@ -62,7 +62,7 @@ def show(
         # A path must stay in one piece, so that it can be copied.
         console.print(footer(run, ranking, problems, state), soft_wrap=True)
 
-    write(console or Console(), draw)
+    write(draw, console)
 
 
 def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:
