@@ -13,6 +13,7 @@ from orchestrator.printing import width as columns_of_output
 
 GAP = 2
 LEAST_COLUMNS = 2
+HEIGHT = 25
 FOLDED = 12
 """A column that folds is as narrow as this, if need be."""
 
@@ -22,7 +23,8 @@ def write(draw: Callable[[Console], None], console: Console | None = None) -> No
 
     Colour only on a terminal, and not under ``NO_COLOR``.
     """
-    console = console or Console(width=columns_of_output())  # rich would take a dumb terminal for one of 80 columns
+    # A height is given as well, or rich takes a dumb terminal for one of 80 columns.
+    console = console or Console(width=columns_of_output(), height=HEIGHT)
     with console.capture() as drawn:
         draw(console)
     text = drawn.get()

@@ -12,10 +12,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def in_terminal(command: list[str], *, columns: int, rows: int = 40, **environment: str) -> tuple[int, str]:
+def in_terminal(command: list[str], *, columns: int, **environment: str) -> tuple[int, str]:
     """Run a command in a terminal; return its exit code and what it drew. Only PATH is left of the environment."""
     ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "LANG": "C.UTF-8"}
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env={**known, **environment}, cwd=ROOT, close_fds=True

@@ -10,7 +10,10 @@ import yaml
 
 from orchestrator import __version__, cli
 from orchestrator.config import compose, conf_names, keys, to_dict
+from orchestrator.store import RunStore, shard_table
 from orchestrator.verbs import VERBS
+from tasks.settings import Timing
+from tests.builders import as_bundle, measurement, mlp_family, per_flop
 
 ROOT = Path(cli.__file__).parents[1]
 
@@ -258,8 +261,24 @@ def test_a_reader_that_leaves_is_no_error(word: str, buffering: dict[str, str]) 
         (("check", "model=llama-2-7b"), 0),
         (("check", "model=gpt-3-2.7b"), 1),
         (("check", "model=gpt-3-2.7b", "--json"), 1),
-        (("explain", "examples/h200-seed-and-mlp"), 0),
+        (("explain", "examples/h200-heads"), 0),
+        (("explain", "examples/h200-heads", "--csv"), 0),
+        (("status", "examples/h200-heads", "--json"), 0),
+        (("compare", "{slower}/a", "{slower}/b", "--fail-if-slower", "3"), 3),
     ],
 )
-def test_what_was_found_is_told_by_the_exit_code_also_where_nobody_reads(words: tuple[str, ...], code: int) -> None:
-    assert read_by_nobody(*words) == (code, "")
+def test_what_was_found_is_told_by_the_exit_code_also_where_nobody_reads(
+    words: tuple[str, ...], code: int, slower: Path
+) -> None:
+    assert read_by_nobody(*(word.replace("{slower}", str(slower)) for word in words)) == (code, "")
+
+
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, of which the second takes half as long again."""
+    folder, family = tmp_path_factory.mktemp("runs"), mlp_family([128, 256, 512])
+    for name, cost in (("a", 1.0), ("b", 1.5)):
+        measured = measurement(family, per_flop({128: cost, 256: cost, 512: cost, 1024: cost}), noise=0.002, rounds=40)
+        table = shard_table(as_bundle(family), measured, Timing(), attempt=1, code_version="1", plan_hash="p")
+        RunStore.create(folder, name, {}).write_shard(table)
+    return folder

@@ -207,6 +207,11 @@ def test_no_color_holds_for_the_display_too() -> None:
 
 
 def test_a_dumb_terminal_gets_log_lines() -> None:
-    code, drawn = in_terminal([sys.executable, "-c", WORKING.replace("board._view._last", "_"), "1"], columns=80, TERM="dumb")
+    code, drawn = in_terminal(
+        [sys.executable, "-c", WORKING.replace("board._view._last", "_"), "1"], columns=80, TERM="dumb"
+    )
     assert (code, "\x1b" in drawn) == (0, False)
-    assert [line for line in plain(drawn) if line] == ["NVIDIA H100 80GB HBM3 GPU-fake-0a264e9-2d49 on fake is ready", "a note"]
+    assert [line for line in plain(drawn) if line] == [
+        "NVIDIA H100 80GB HBM3 GPU-fake-0a264e9-2d49 on fake is ready",
+        "a note",
+    ]
