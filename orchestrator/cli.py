@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command line: which verb, its arguments, and exit codes."""
 
 import argparse
@@ -18,6 +19,8 @@ from orchestrator.interrupts import INTERRUPTED
 from orchestrator.verbs import VERBS
 
 PROGRAM = "python -m orchestrator"
+COMPLETING = "_ARGCOMPLETE"
+"""Variable of a shell that asks what may follow."""
 OUTPUT_GONE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 """How writing to a full, broken or closed standard output fails."""
 EXIT_CODES = (
@@ -28,6 +31,10 @@ EXIT_CODES = (
 
 def entry() -> NoReturn:
     """Run one command as a program of its own; end at once, for nothing is left that Python would have to tidy up."""
+    if COMPLETING in os.environ:
+        from orchestrator.shell import answer
+
+        answer()
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -95,7 +102,12 @@ def _dispatch(words: list[str]) -> int:
         verb = words.pop(0)
         if verb not in VERBS:
             raise UsageError(f"{unknown('verb', verb, VERBS)}\nusage: {PROGRAM} [VERB] [conf=NAME] [key=value ...]")
-    module = importlib.import_module(f"orchestrator.verbs.{verb}")
+    parser = verb_parser(verb)
+    return int(importlib.import_module(f"orchestrator.verbs.{verb}").execute(parser.parse_intermixed_args(words)))
+
+
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """Return the parser of a verb's arguments."""
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} {verb}",
         description=VERBS[verb],
@@ -104,8 +116,8 @@ def _dispatch(words: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--debug", action="store_true", help="show log lines, and tracebacks of every error")
-    module.configure(parser)
-    return int(module.execute(parser.parse_intermixed_args(words)))
+    importlib.import_module(f"orchestrator.verbs.{verb}").configure(parser)
+    return parser
 
 
 def _log(*, debug: bool) -> None:

@@ -212,7 +212,7 @@ def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) 
     assert one == eight
 
 
-HEAVY = {"torch", "ray", "pyarrow", "numpy", "rich"}
+HEAVY = {"torch", "ray", "pyarrow", "numpy", "rich", "argcomplete"}
 
 
 @pytest.mark.parametrize(

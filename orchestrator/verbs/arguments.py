@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping
 
+from orchestrator.completion import completed, words_of
 from orchestrator.forms import CSV, JSON, TABLES
 from orchestrator.words import Key, listed
 
@@ -43,6 +44,7 @@ def add_model_words(
     parser: argparse.ArgumentParser, keys: Mapping[str, Key], *, about: str, as_json: str, as_csv: str, exit_codes: str
 ) -> None:
     """Add the ``key=value`` words of a verb that is about a model, its forms, and what ``--help`` says of the words."""
-    parser.add_argument("words", nargs="*", metavar="key=value", help=f"{about}; see below")
+    words = parser.add_argument("words", nargs="*", metavar="key=value", help=f"{about}; see below")
+    completed(words, words_of(lambda: keys))
     add_forms(parser, as_json=as_json, as_csv=as_csv)
     parser.epilog = f"keys:\n{listed(keys)}\n\nDimensions are a model, or replace those of one.\n\n{exit_codes}"

@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from orchestrator.completion import completed, runs_and_tables
 from orchestrator.errors import InvalidValueError
 from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_dir, add_forms, positive
@@ -24,13 +25,14 @@ TOP = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument(
+    words = parser.add_argument(
         "words",
         nargs="*",
         metavar="A B [C …]",
         help="runs (path, URI, name or latest) and published tables (PATH or GPU=PATH: aiconfigurator's "
         "gemm_perf.parquet or vidur's mlp.csv, or their folder); A is what the others are compared with",
     )
+    completed(words, runs_and_tables)
     add_dir(parser)
     parser.add_argument("--top", type=positive, default=TOP, help=f"values to print per family (default: {TOP})")
     parser.add_argument(

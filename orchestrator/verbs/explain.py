@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.completion import completed, words_of
 from orchestrator.errors import StoreError, unknown
 from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWish, parse
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
@@ -40,7 +41,10 @@ NEAR = 6
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below")
+    words = parser.add_argument(
+        "words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below"
+    )
+    completed(words, words_of(lambda: {**RUN_KEYS, **GEMM_KEYS}, runs=True))
     add_dir(parser)
     parser.add_argument("--top", type=positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
     add_forms(parser, as_json="everything that was found out", as_csv="the explained GEMMs")

@@ -16,9 +16,11 @@ from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.forms import TABLES
 from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
 from orchestrator.results import Results, results
+from orchestrator.rules import Switch, Text
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
+from orchestrator.words import Key
 
 if TYPE_CHECKING:
     from orchestrator.driver import SweepResult
@@ -37,13 +39,18 @@ retry=failed, retry=oom,…  with resume: families with such failures are measur
 resume_anyway=true         with resume: although the plan or the versions differ"""
 
 RANKING = "the whole ranking instead of its tables"
+RESUMING = {
+    "resume": Key(rule=Text(), help="a run to go on with"),
+    "retry": Key(rule=Text(), help="with resume: failures that are measured again"),
+    "resume_anyway": Key(rule=Switch(), help="with resume: although the plan or the versions differ"),
+}
 EXAMPLES = 3
 """Skips of each kind that the manifest shows."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    add_sweep(parser, as_json=RANKING, as_csv=f"{RANKING}, a row a candidate,")
+    add_sweep(parser, as_json=RANKING, as_csv=f"{RANKING}, a row a candidate,", more=RESUMING)
     parser.epilog = f"{RESUME_HELP}\n\n{parser.epilog}"
 
 
