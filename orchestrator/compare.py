@@ -1,6 +1,6 @@
 """Runs and published tables beside each other: everything that ``compare`` says, as records and as plain values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -65,7 +65,13 @@ def csv_table(found: Comparison) -> CsvTable:
         for side, figures in zip(found.sides, group.figures, strict=True)
     )
     problems = tuple(problem for side in found.sides for problem in side.problems)
-    return CsvTable(columns=(*GROUP, "side", "gpu", *FIGURES), rows=rows, notes=problems)
+    return CsvTable(columns=(*GROUP, "side", "gpu", *FIGURES), rows=rows, notes=(*problems, *_verdict(found.gate)))
+
+
+def _verdict(gate: Gate | None) -> Iterator[str]:
+    if gate is not None:
+        passed = "passed" if gate.passed else "failed"
+        yield f"gate {passed}: {len(gate.slower)} slower, {len(gate.failed)} failed"
 
 
 def _side(side: Side) -> dict[str, Any]:

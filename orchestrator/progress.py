@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
+from orchestrator.canary import is_canary
 from tasks.family import Bundle
 from tasks.records import DeviceInfo, Progress
 
@@ -142,12 +143,17 @@ class Board:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds left: the FLOPs to do, at the pace of the Bundles done, over the workers; None while unknown."""
+        """Seconds left: the FLOPs to do, at the pace of the Bundles done, over the workers; None while unknown.
+
+        A Bundle that takes longer than the pace has it leaves the others what they need.
+        """
         if not self.flops_done or not self._busy_s or not self.workers:
             return None
-        left = (self.flops - self.flops_done) * self._busy_s / self.flops_done
-        under_way = sum(self._taken(line) for line in self.workers.values() if line.bundle)
-        return max(0.0, left - under_way) / len(self.workers)
+        pace = self._busy_s / self.flops_done
+        under_way = [(line, self._flops(line)) for line in self.workers.values() if line.bundle]
+        waiting = max(0, self.flops - self.flops_done - sum(flops for _, flops in under_way))
+        rest = sum(max(0.0, flops * pace - self._taken(line)) for line, flops in under_way)
+        return (waiting * pace + rest) / len(self.workers)
 
     @property
     def elapsed_s(self) -> float:
@@ -179,6 +185,10 @@ class Board:
             counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
             return [f"{len(self.workers)} devices: {counts}"]
         return [line.told(width) for line in self.workers.values()]
+
+    def _flops(self, line: Line) -> int:
+        """Of the sweep's FLOPs those that a worker is at: a canary is none of them."""
+        return 0 if line.bundle is None or is_canary(line.bundle.bundle_id) else line.bundle.flops
 
     def _taken(self, line: Line) -> float:
         return self._clock() - line.since if line.since else 0.0

@@ -23,7 +23,7 @@ class Finder(CompletionFinder):
         found = super().collect_completions(active_parsers, parsed_args, cword_prefix)
         parser: Any = active_parsers[-1]
         waiting = [action for action in parser.active_actions if action.option_strings and action.nargs != 0]
-        words = next((action for action in parser._get_positional_actions() if action.dest in ("words", "verb")), None)
+        words = next((action for action in parser._get_positional_actions() if action.nargs in ("*", "+")), None)
         if cword_prefix.startswith("-") or waiting or words is None or words in parser.active_actions:
             return found
         offers: Mapping[str, str] = words.completer(prefix=cword_prefix, parsed_args=parsed_args)

@@ -54,6 +54,9 @@ def test_time_left_is_weighted_by_flops() -> None:
     found.started("w1", bundle(2))
     clock.now += 2
     assert found.eta_s == pytest.approx(2.0)
+    # The two units under way were to take 4 s; they take longer. The last unit needs its 2 s all the same.
+    clock.now += 20
+    assert found.eta_s == pytest.approx(1.0)
 
 
 def test_time_counts_when_the_next_work_went_out_before_the_end_was_noted() -> None:
