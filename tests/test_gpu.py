@@ -245,6 +245,17 @@ def test_a_capture_that_breaks_leaves_the_stream_usable(device: CudaDevice) -> N
     assert torch.cuda.memory_reserved() < 2**28  # and memory can still be given back
 
 
+def test_large_outputs_of_small_inputs_take_little_memory(device: CudaDevice) -> None:
+    """A window of outputs for each call, of which the inputs ask for hundreds, would take more than any GPU has."""
+    wgrad = mm(16128, 8192, 4, "bf16", "tn")
+    run = visit(device, wgrad)
+    pool = device._pools["sweep"]
+    assert (run.calls + run.lead_calls) * wgrad.output_bytes > 32 * GIB
+    assert pool.outputs.numel() * pool.outputs.element_size() <= L2_REUSE * device.cache_bytes + wgrad.output_bytes
+    assert run.launch == "graph"
+    assert written(device, "sweep", run) == wgrad.m * wgrad.n
+
+
 def test_hot_calls_share_one_window(device: CudaDevice) -> None:
     run = visit(device, DECODE, replace(TIMING, l2="hot"))
     assert (run.launch, run.lead_calls) == ("graph", 1)
