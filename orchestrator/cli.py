@@ -7,6 +7,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import NoReturn
 from orchestrator import __version__
 from orchestrator.errors import OrchestratorError, unknown
 from orchestrator.interrupts import INTERRUPTED
+from orchestrator.printing import width, wrapped
 from orchestrator.verbs import VERBS
 
 PROGRAM = "python -m orchestrator"
@@ -110,14 +112,22 @@ def verb_parser(verb: str) -> argparse.ArgumentParser:
     """Return the parser of a verb's arguments."""
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} {verb}",
-        description=VERBS[verb],
+        description="\n".join(wrapped(VERBS[verb], width())),
         epilog=EXIT_CODES,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--debug", action="store_true", help="show log lines, and tracebacks of every error")
     importlib.import_module(f"orchestrator.verbs.{verb}").configure(parser)
+    parser.epilog = _filled(parser.epilog or "")
     return parser
+
+
+def _filled(epilog: str) -> str:
+    """Wrap lines to the terminal; what follows a key stays a column of its own."""
+    heads = [(line, re.match(r".*?\S {2,}|\s*", line)) for line in epilog.splitlines()]
+    filled = [wrapped(line[head.end() :], width(), head.group()) for line, head in heads if head is not None]
+    return "\n".join("\n".join(lines) for lines in filled)
 
 
 def _log(*, debug: bool) -> None:

@@ -59,8 +59,9 @@ def test_every_verb_has_help_of_its_own(capsys: pytest.CaptureFixture[str], verb
     code, out, err = call(capsys, verb, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: python -m orchestrator {verb} ")
-    assert VERBS[verb] in out
-    assert "130 interrupted" in out
+    assert VERBS[verb] in " ".join(out.split())
+    assert "130 interrupted" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
