@@ -8,7 +8,7 @@ import pyarrow as pa
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from orchestrator.drawing import table, write
+from orchestrator import drawing
 from orchestrator.fleet import Fleet
 from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
 from orchestrator.run_state import FINISHED, next_command
@@ -62,7 +62,7 @@ def show(
         # A path must stay in one piece, so that it can be copied.
         console.print(footer(run, ranking, problems, state), soft_wrap=True)
 
-    write(draw, console)
+    drawing.write(draw, console)
 
 
 def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:
@@ -72,24 +72,24 @@ def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (
     for family in family_tables(ranking, top):
         blocks += _markdown_blocks(family)
     blocks += [LEGEND] if ranking.num_rows else []
-    for fleet in fleet_tables(fleets):
-        blocks += _markdown_blocks(fleet)
+    for table in fleet_tables(fleets):
+        blocks += _markdown_blocks(table)
     return "\n\n".join([*blocks, FLEET_LEGEND] if fleets else blocks) + "\n"
 
 
-def _renderable(found: TextTable, width: int) -> RenderableType:
-    notes = [Text(note, style="yellow") for note in found.notes]
-    drawn = [table(found.columns, found.rows, width, leads=found.leads)] if found.rows else []
-    return Group(Text(found.title, style="bold cyan"), *notes, *drawn, Text())
+def _renderable(table: TextTable, width: int) -> RenderableType:
+    notes = [Text(note, style="yellow") for note in table.notes]
+    drawn = [drawing.table(table.columns, table.rows, width, leads=table.leads)] if table.rows else []
+    return Group(Text(table.title, style="bold cyan"), *notes, *drawn, Text())
 
 
-def _markdown_blocks(found: TextTable) -> list[str]:
-    blocks = [f"## {_escaped(found.title)}", *map(_escaped, found.notes)]
-    return [*blocks, _markdown_table(found)] if found.rows else blocks
+def _markdown_blocks(table: TextTable) -> list[str]:
+    blocks = [f"## {_escaped(table.title)}", *map(_escaped, table.notes)]
+    return [*blocks, _markdown_table(table)] if table.rows else blocks
 
 
-def _markdown_table(found: TextTable) -> str:
-    lines = [found.columns, ("---:",) * len(found.columns), *found.rows]
+def _markdown_table(table: TextTable) -> str:
+    lines = [table.columns, ("---:",) * len(table.columns), *table.rows]
     safe = [[re.sub(r"([|<])", r"\\\1", cell) for cell in cells] for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in safe)
 
