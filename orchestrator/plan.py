@@ -82,6 +82,13 @@ def plan(config: Config, expansion: Expansion) -> Plan:
     )
 
 
+def wall_seconds(estimate: Estimate, expansion: Expansion, timing: Timing, gpus: int) -> tuple[float, float]:
+    """The least and the most seconds that a sweep takes on so many GPUs, with Ray's start and end and the soak."""
+    soak = 0.0 if timing.protocol == "seed" else timing.soak_min_s
+    shared = min(gpus, len(expansion.bundles))
+    return START_S + soak + estimate.least_s / shared, START_S + soak + estimate.most_s / shared
+
+
 def reference(config: Config) -> GpuSpec | None:
     """The catalogue entry to estimate for; None for the CPU."""
     gpu = config.cluster.gpu

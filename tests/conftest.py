@@ -14,6 +14,10 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+# Output is 80 columns wide and plain, whatever the terminal is that the tests run in.
+for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(name, None)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start Ray go first: they take longest, and what comes last should fill both processes to the end."""

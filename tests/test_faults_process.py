@@ -118,7 +118,8 @@ def test_an_interrupt_keeps_and_ranks_what_is_measured(going_on: Path, stop: Cal
     with resumed(going_on, may_lose=stop is terminate_all, pace_s=0.3, terminal=at_terminal) as driver:
         stop(driver.under_way(len(driver.shards()) + 2))
         assert driver.end() == 130
-    assert "bundles were not measured; go on with: python -m orchestrator resume=" in driver.out
+        driver.none_left()
+    assert "next: python -m orchestrator resume=" in driver.out
     assert "seed_bmm h=" in driver.out
     assert status(driver.run) == "interrupted"
 

@@ -76,7 +76,7 @@ def test_the_end_of_ray_itself_is_a_clear_end_and_the_run_goes_on_later(tmp_path
             rest = [pid for pid, name in below.items() if not name.startswith(AGENTS)]
             assert wait_for(functools.partial(all_ended, rest), 15), "a process is left"
         assert re.search(says, driver.out)
-        assert "go on with: python -m orchestrator resume=" in driver.out
+        assert "next: python -m orchestrator resume=" in driver.out
         assert "Traceback" not in driver.err
         store = RunStore.open(driver.run)
         shards = written(store)

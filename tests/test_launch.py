@@ -73,7 +73,7 @@ def test_a_job_runs_the_whole_sweep(job_cluster: Launch, tmp_path: Path) -> None
     done = job_cluster.run("bash", str(SCRIPTS / "submit.sh"), str(tmp_path), "it", *SMALL_SPACE, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"Job 'raysubmit_\w+' succeeded", done.stdout)
-    assert f"next: python -m orchestrator rank {tmp_path}/it" in done.stdout
+    assert f"next: python -m orchestrator report {tmp_path}/it" in done.stdout
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "finished"
     rows = store.read_ranking().to_pylist()

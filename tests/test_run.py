@@ -52,7 +52,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess
 
 
 def test_fp8_and_int8_run_to_a_ranking(tmp_path: Path) -> None:
-    words = ("conf=cpu", *SMALL[1:], "space.roles=mlp_gate_up", "space.tp=1", "space.dtype=fp8,fp8_rowwise,int8")
+    words = (
+        "conf=cpu",
+        *SMALL[1:],
+        "space.roles=mlp_gate_up",
+        "space.tp=1",
+        "space.dtype=fp8,fp8_rowwise,int8",
+        "--json",
+    )
     done = run(*command(Path("out"), *words), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ranking = rank(RunStore.open(tmp_path / "out" / "it")).table.to_pylist()
@@ -61,6 +68,9 @@ def test_fp8_and_int8_run_to_a_ranking(tmp_path: Path) -> None:
     assert found == {("fp8", "ok"): 6, ("fp8_rowwise", "ok"): 6, ("int8", "ok"): 6}
     kinds = {part["gemm_id"].split("-")[0] for row in ranking for part in row["parts"]}
     assert kinds == {"scaled_mm", "int_mm"}
+    printed = json.loads(done.stdout)  # nothing else is on standard output
+    assert (printed["run"], printed["state"], printed["rows"]) == ("it", "finished", ranking)
+    assert done.stderr.splitlines()[-1] == "next: python -m orchestrator report out/it"
 
 
 def test_it_ends_well_and_prints_every_family(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
@@ -73,7 +83,7 @@ def test_it_ends_well_and_prints_every_family(finished: tuple[Path, subprocess.C
         "seed_bmm h=64 tp=1 batch=2 fp32",
         "seed_bmm h=64 tp=2 batch=2 fp32",
     ]
-    assert "next: python -m orchestrator rank out/it" in done.stdout
+    assert "next: python -m orchestrator report out/it" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     assert "4/4 families" in done.stderr
 
@@ -237,5 +247,5 @@ def test_an_interruption_keeps_and_ranks_what_was_measured(tmp_path: Path) -> No
     assert "bundles were not measured" in out
     assert rank(store).problems == ()
     assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
-    assert "next: python -m orchestrator rank" in out
+    assert "next: python -m orchestrator resume=" in out
     assert not list(tmp_path.glob("it/shards/*/*/.*"))
