@@ -27,6 +27,8 @@ SEED_DRAW_PER_S = 1.1e8
 MISALIGNED = 2.5
 """How many times as long a call takes whose rows are not multiples of 16 bytes: 2.3 to 3.5 on an H200 in fp16."""
 
+GPUS_OF_A_HOST = 8
+
 START_S = 9.0
 """Ray's start and end and opening the device, beside the soak: 8 to 10 s on an H200 host."""
 
@@ -82,11 +84,21 @@ def plan(config: Config, expansion: Expansion) -> Plan:
     )
 
 
-def wall_seconds(estimate: Estimate, expansion: Expansion, timing: Timing, gpus: int) -> tuple[float, float]:
-    """The least and the most seconds that a sweep takes on so many GPUs, with Ray's start and end and the soak."""
-    soak = 0.0 if timing.protocol == "seed" else timing.soak_min_s
-    shared = min(gpus, len(expansion.bundles))
-    return START_S + soak + estimate.least_s / shared, START_S + soak + estimate.most_s / shared
+def gpu_counts(config: Config) -> tuple[int, ...]:
+    """For how many GPUs to tell how long it takes: one, and a host's eight or as many as may be used."""
+    most = config.cluster.max_gpus or GPUS_OF_A_HOST
+    return (1, most) if most > 1 else (1,)
+
+
+def wall_seconds(estimate: Estimate, expansion: Expansion, config: Config, gpus: int) -> tuple[float, float]:
+    """The least and the most seconds that a sweep takes on so many GPUs, with Ray's start and end and the soak.
+
+    With ``cluster.placement=replicate`` each of them measures everything.
+    """
+    soaks = config.timing.protocol != "seed" and config.timing.power == "sustained"
+    beside = START_S + (config.timing.soak_min_s if soaks else 0.0)
+    shared = 1 if config.cluster.placement == "replicate" else min(gpus, len(expansion.bundles))
+    return beside + estimate.least_s / shared, beside + estimate.most_s / shared
 
 
 def reference(config: Config) -> GpuSpec | None:

@@ -4,12 +4,11 @@ from typing import Any
 
 from orchestrator.config import model_notes
 from orchestrator.forms import CsvTable
-from orchestrator.plan import Plan, wall_seconds
+from orchestrator.plan import Plan, gpu_counts, wall_seconds
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
 from tasks.family import Family
 
-GPUS = (1, 8)
 FAMILY = ("family_id", "role", "h", "tp", "batch", "seq", "dtype", "passes", "axis")
 CSV_COLUMNS = (*FAMILY, "candidates", "first", "last", "baseline", "gemms", "flops")
 
@@ -56,7 +55,7 @@ def _skip(expansion: Expansion, kind: str, count: int) -> dict[str, Any]:
 
 def _cost(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any]:
     known = found.estimate
-    wall = [] if known is None else [(gpus, wall_seconds(known, expansion, config.timing, gpus)) for gpus in GPUS]
+    wall = [(gpus, wall_seconds(known, expansion, config, gpus)) for gpus in gpu_counts(config)] if known else []
     return {
         "gpu": None if found.spec is None else found.spec.key,
         "no_peak": list(found.unknown),

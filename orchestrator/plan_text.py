@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from orchestrator.config import model_notes
-from orchestrator.plan import Plan, wall_seconds
-from orchestrator.plan_document import GPUS
+from orchestrator.plan import Plan, gpu_counts, wall_seconds
 from orchestrator.printing import LABEL, wrapped
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
@@ -74,7 +73,9 @@ def _skip(expansion: Expansion, kind: str) -> str:
 
 
 def _cost(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:
-    if found.spec is None:
+    if found.spec is None and config.timing.protocol == "seed":
+        yield "cost", "a CPU is not estimated"
+    elif found.spec is None:
         most = config.timing.max_seconds * len(expansion.bundles)
         yield "cost", f"about {most:,.0f} s beyond the least rounds if no family is resolved; a CPU is not estimated"
     elif found.estimate is None:
@@ -83,9 +84,13 @@ def _cost(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[s
         known = found.estimate
         yield (
             "cost",
-            f"{known.least_s:,.0f} to {known.most_s:,.0f} GPU-seconds, up to {known.samples:,} samples; estimated for "
-            f"{found.spec.key} from the catalogue's peak and bandwidth, with Ray's start and end:",
+            f"{known.least_s:,.0f} to {known.most_s:,.0f} GPU-seconds{_each(config)}, up to {known.samples:,} samples; "
+            f"estimated for {found.spec.key} from the catalogue's peak and bandwidth, with Ray's start and end:",
         )
-        for gpus in GPUS:
-            low, high = wall_seconds(known, expansion, config.timing, gpus)
+        for gpus in gpu_counts(config):
+            low, high = wall_seconds(known, expansion, config, gpus)
             yield "", f"{gpus} GPU{'s' * (gpus > 1)}: {low:,.0f} to {high:,.0f} s"
+
+
+def _each(config: Config) -> str:
+    return " of each device" if config.cluster.placement == "replicate" else ""

@@ -225,6 +225,30 @@ def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) 
     assert one == eight
 
 
+def walls(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    return re.findall(r"(\d+ GPUs?: .*) s", planned(capsys, "conf=h200", *words))
+
+
+def test_where_every_gpu_measures_everything_more_of_them_do_not_help(capsys: pytest.CaptureFixture[str]) -> None:
+    one, eight = walls(capsys, "cluster.placement=replicate")
+    assert one.removeprefix("1 GPU") == eight.removeprefix("8 GPUs")
+    assert "GPU-seconds of each device" in unwrapped(planned(capsys, "conf=h200", "cluster.placement=replicate"))
+
+
+def test_no_more_gpus_are_counted_than_may_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [each.partition(":")[0] for each in walls(capsys, "cluster.max_gpus=3")] == ["1 GPU", "3 GPUs"]
+    assert [each.partition(":")[0] for each in walls(capsys, "cluster.max_gpus=1")] == ["1 GPU"]
+
+
+def test_a_burst_has_no_soak(capsys: pytest.CaptureFixture[str]) -> None:
+    def least(*words: str) -> float:
+        (found,) = re.findall(r"^1 GPU: (\d+) to", "\n".join(walls(capsys, *words)), re.MULTILINE)
+        return float(found)
+
+    few = ("space.tp=1", "space.h=4096", "space.d_ff=11008", "space.roles=mlp_up", "timing.min_rounds=4")
+    assert least(*few) - least(*few, "timing.power=burst") == pytest.approx(3, abs=1)
+
+
 HEAVY = {"torch", "ray", "pyarrow", "numpy", "rich", "argcomplete"}
 
 
