@@ -1,0 +1,39 @@
+// What the devices of a run did over time: rounds and canaries, clocks, power and temperature.
+
+const PANELS = [["level, %", 0.77, 1], ["SM clock, MHz", 0.52, 0.72], ["power, W", 0.26, 0.46], ["°C", 0, 0.2]];
+
+function courseTraces(course, i, several) {
+  const colour = SERIES[i % SERIES.length];
+  const name = plain(course.uuid, 24);
+  const shown = (kind) => (several ? `${name} ${kind}` : kind);
+  const base = { type: "scatter", legendgroup: name, showlegend: false };
+  const shards = (y, unit, axisName, more) => ({
+    ...base, mode: "lines+markers", x: course.minutes, y, yaxis: axisName, line: { color: colour, width: 1.5 }, marker: { size: 5, color: colour },
+    text: course.families.map((family, at) => `${name}<br>${plain(family)}<br><b>${y[at] === null ? "?" : significant(y[at])} ${unit}</b><br>${course.minutes[at].toFixed(2)} min`),
+    hovertemplate: "%{text}<extra></extra>", ...more,
+  });
+  const level = (x, y, kind, symbol, mode) => ({
+    ...base, mode, x, y, showlegend: x.length > 0, name: shown(kind), line: { color: colour, width: 1 }, marker: { size: symbol === "diamond" ? 8 : 4, color: colour, symbol },
+    hovertemplate: `${name}<br>${kind} <b>%{y:+.2f}%</b><br>%{x:.2f} min<extra></extra>`,
+  });
+  return [
+    level(course.round_minutes, course.level, "rounds", "circle", "markers"),
+    level(course.canary_minutes, course.canary_level, "canaries", "diamond", "lines+markers"),
+    shards(course.clock_mean, "MHz, mean", "y2", { showlegend: true, name: shown("mean") }),
+    shards(course.clock_min, "MHz, least", "y2", { mode: "lines", line: { color: colour, width: 1, dash: "dot" }, showlegend: true, name: shown("least clock") }),
+    shards(course.power, "W", "y3", {}),
+    shards(course.temperature, "°C", "y4", {}),
+  ];
+}
+
+function drawDrift(place, data) {
+  const courses = data.drift[Number(place.dataset.run)];
+  if (!courses.length || !courses.some((each) => each.minutes.length || each.canary_minutes.length)) return note(place, "The Shards carry no times.");
+  const traces = courses.flatMap((course, i) => courseTraces(course, i, courses.length > 1));
+  const axes = {};
+  PANELS.forEach(([title, low, high], i) => {
+    axes[`yaxis${i ? i + 1 : ""}`] = axis(title, { domain: [low, high], nticks: 5, anchor: "x" });
+  });
+  const legend = { orientation: "h", y: -0.1, yanchor: "top", x: 0, font: FONT };
+  return draw(place, traces, layout({ height: 640 + 22 * courses.length, xaxis: axis("minutes since the first Shard", { anchor: "y4" }), legend, ...axes }));
+}

@@ -1,0 +1,107 @@
+// The best rate and the gain of each Family over two of the dimensions in which the Families differ.
+
+const CROSSED = ["h", "tp", "batch", "seq", "dtype", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "passes", "role", "run"];
+const FIRST = [["h", "tp"], ["dtype", "tp"], ["batch", "tp"], ["h", "batch"]];
+
+function heatRecords(data) {
+  return data.families.flatMap((family, index) => family.series.map((series) => {
+    const rows = rowsOf(data, series);
+    const best = bestOf(rows);
+    const first = rows[0];
+    const dimensions = Object.fromEntries(CROSSED.map((name) => [name, name === first.axis ? null : first[name]]));
+    // A dimension that follows from what is chosen belongs to the Candidate, not to the Family.
+    for (const name of CROSSED) if (rows.some((row) => row[name] !== first[name])) dimensions[name] = null;
+    dimensions.run = series[4];
+    return { index, best, rows, dimensions, title: family.title, label: series[4] };
+  })).filter((each) => each.best !== null);
+}
+
+function heatChoices(records) {
+  const values = {};
+  for (const name of CROSSED) {
+    const found = [...new Set(records.map((each) => each.dimensions[name]))].filter((value) => value !== null && value !== undefined);
+    if (found.length > 1) values[name] = found.every((v) => typeof v === "number") ? found.sort((a, b) => a - b) : found.sort();
+  }
+  return values;
+}
+
+function choose(place, label, options, chosen, changed) {
+  const box = document.createElement("label");
+  const select = document.createElement("select");
+  for (const [value, text] of options) select.add(new Option(text, value, false, value === chosen));
+  box.append(`${label} `, select);
+  select.addEventListener("change", changed);
+  place.append(box);
+  return select;
+}
+
+function startMap(data, ready) {
+  const records = heatRecords(data);
+  const values = heatChoices(records);
+  const names = Object.keys(values);
+  if (!names.length) return null;
+  const [firstX, firstY] = FIRST.find((pair) => pair.every((name) => names.includes(name))) ?? [names[0], names[1] ?? names[0]];
+  const place = document.getElementById("map-tools");
+  const redraw = () => ready();
+  const options = names.map((name) => [name, name]);
+  const x = choose(place, "across", options, firstX, () => { filters(); redraw(); });
+  const y = choose(place, "down", options, firstY, () => { filters(); redraw(); });
+  const box = document.createElement("span");
+  box.className = "tools";
+  place.append(box);
+  let chosen = {};
+  function filters() {
+    box.replaceChildren();
+    const old = Object.fromEntries(Object.entries(chosen).map(([name, select]) => [name, select.value]));
+    chosen = {};
+    for (const name of names.filter((each) => each !== x.value && each !== y.value)) {
+      const listed = [["", "any"], ...values[name].map((value) => [String(value), String(value)])];
+      chosen[name] = choose(box, name, listed, old[name] ?? String(values[name][0]), redraw);
+    }
+  }
+  filters();
+  return (wanted) => {
+    const kept = records.filter((each) => Object.entries(chosen).every(([name, select]) => select.value === "" || String(each.dimensions[name]) === select.value));
+    return heatmap(kept, x.value, y.value, values, wanted);
+  };
+}
+
+const RATE = { value: (each) => each.best.tflops, text: (v) => significant(v, 3), colours: "Viridis" };
+const GAIN = { value: (each) => (each.best.speedup === null ? null : 100 * (each.best.speedup - 1)), text: (v) => `${v >= 0 ? "+" : "−"}${Math.abs(v).toFixed(Math.abs(v) < 10 ? 1 : 0)}%`, colours: "Cividis" };
+
+// Traces and layout; of several Families in a cell the one with the highest figure.
+function heatmap(records, nameX, nameY, values, wanted) {
+  const key = (each) => JSON.stringify([each.dimensions[nameX], each.dimensions[nameY]]);
+  const best = new Map();
+  const counts = new Map();
+  for (const each of records) {
+    const value = wanted.value(each);
+    if (value === null) continue;
+    counts.set(key(each), (counts.get(key(each)) ?? 0) + 1);
+    if (!best.has(key(each)) || value > wanted.value(best.get(key(each)))) best.set(key(each), each);
+  }
+  if (!best.size) return null;
+  const used = (name) => values[name].filter((value) => records.some((each) => each.dimensions[name] === value));
+  const [across, down] = [used(nameX), nameX === nameY ? [null] : used(nameY)];
+  const at = (x, y) => best.get(JSON.stringify([x, nameX === nameY ? x : y]));
+  const grid = (read) => down.map((y) => across.map((x) => (at(x, y) ? read(at(x, y)) : null)));
+  const small = across.length * down.length <= 150 && across.length <= 12;
+  const tell = (each) => `${hover(`${each.label}, ${each.title}`, each.best)}${counts.get(key(each)) > 1 ? `<br>the highest of ${counts.get(key(each))} Families` : ""}`;
+  const trace = {
+    type: "heatmap",
+    x: across.map((value) => plain(value, 40)),
+    y: down.map((value) => (value === null ? "" : plain(value, 40))),
+    z: grid(wanted.value),
+    text: grid((each) => wanted.text(wanted.value(each))),
+    texttemplate: small ? "%{text}" : "",
+    customdata: grid(tell),
+    hovertemplate: "%{customdata}<extra></extra>",
+    hoverongaps: false,
+    colorscale: wanted.colours,
+    xgap: 2,
+    ygap: 2,
+    colorbar: { thickness: 12, outlinewidth: 0, tickfont: FONT },
+  };
+  const category = (name) => axis(plain(name), { type: "category", showgrid: false });
+  return [[trace], layout({ height: Math.min(700, Math.max(220, 130 + 44 * down.length)), xaxis: category(nameX), yaxis: category(nameX === nameY ? "" : nameY) })];
+}
