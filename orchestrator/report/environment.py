@@ -54,7 +54,8 @@ def swept(runs: Sequence[ReportRun]) -> list[Fact]:
     """What was swept, where and when."""
     told = [dict(_told(run)) for run in runs]
     names = dict.fromkeys(name for each in told for name in each)
-    return [Fact(name=name, values=tuple(each.get(name, UNKNOWN) for each in told)) for name in names]
+    facts = [Fact(name=name, values=tuple(each.get(name, UNKNOWN) for each in told)) for name in names]
+    return [fact for fact in facts if set(fact.values) != {UNKNOWN}]
 
 
 def _told(run: ReportRun) -> Iterator[tuple[str, str]]:

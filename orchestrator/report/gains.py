@@ -11,7 +11,8 @@ from orchestrator.report.family import ReportFamily
 class Gains:
     """Gains over the baseline, 0.03 is 3%; None where no Family has one. least_family, most_family: their titles.
 
-    alone: Families whose best no other Candidate equals. unresolved: Families whose order is not resolved.
+    alone: Families whose best no other Candidate equals; tied: those where some do. unresolved: Families whose order is
+    not resolved.
     """
 
     families: int
@@ -22,6 +23,7 @@ class Gains:
     least_family: str
     most_family: str
     alone: int
+    tied: int
     unresolved: int
 
 
@@ -39,5 +41,6 @@ def gains(families: Sequence[ReportFamily]) -> Gains:
         least_family=known[0][1] if known else "",
         most_family=known[-1][1] if known else "",
         alone=sum(not each.tied and each.measured > 1 for each in measured),
+        tied=sum(bool(each.tied) for each in measured),
         unresolved=sum("not resolved" in each.state for each in measured),
     )
