@@ -50,10 +50,20 @@ def candidates(family: int, count: int, *, gpu: str = "NVIDIA H200", speed: floa
                 "gpu": gpu,
                 "family_id": f"mlp-h{h}-tp{tp}-b{batch}-s2048-bf16",
                 **{"h": h, "tp": tp, "batch": batch, "d_ff": d_ff, "baseline": place == 0, "align_local": 64},
-                **{"rank": count - place, "tie_group": count - place, "seconds": seconds, "tflops": 600.0 * speed / slower},
+                **{
+                    "rank": count - place,
+                    "tie_group": count - place,
+                    "seconds": seconds,
+                    "tflops": 600.0 * speed / slower,
+                },
                 **{"relative": slower, "relative_low": slower - 0.001, "relative_high": slower + 0.001},
                 **{"speedup": faster, "speedup_low": faster * 0.999, "speedup_high": faster * 1.001},
-                **{"p5_s": seconds * 0.98765, "p25_s": seconds * 0.99123, "p75_s": seconds * 1.0123, "p95_s": seconds * 1.0321},
+                **{
+                    "p5_s": seconds * 0.98765,
+                    "p25_s": seconds * 0.99123,
+                    "p75_s": seconds * 1.0123,
+                    "p95_s": seconds * 1.0321,
+                },
                 **{"samples": 40, "cv": 0.0123, "local_dim": d_ff // tp, "launch": "graph", "devices": ["GPU-0"]},
                 "parts": [part("gate_up", 2 * d_ff, seconds / 2), part("down", d_ff, seconds / 2)],
             }
@@ -81,7 +91,9 @@ def made_run(
 
 def many(families: int, count: int) -> ReportRun:
     """A run of so many Families with ``count`` Candidates each."""
-    return made_run([row for family in range(families) for row in candidates(family, count)], name=f"{families}-families")
+    return made_run(
+        [row for family in range(families) for row in candidates(family, count)], name=f"{families}-families"
+    )
 
 
 def written_run(

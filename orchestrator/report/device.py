@@ -47,6 +47,20 @@ class Device:
     capped: int
     throttled: int
 
+    @property
+    def well(self) -> bool:
+        """Whether there is nothing against what it measured; a power limit is normal for GEMMs."""
+        return not self.reason and not self.throttled
+
+    @property
+    def state(self) -> str:
+        """The most serious of what there is to say of it."""
+        if self.reason:
+            return f"suspect: {self.reason}"
+        if self.throttled:
+            return f"throttled in {self.throttled} of {self.shards} Shards"
+        return f"at its power limit in {self.capped} of {self.shards} Shards" if self.capped else "ok"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Course:
@@ -140,9 +154,7 @@ def _minutes(row: Row, begin: datetime, share: float) -> float:
     return float(((row["started_utc"] - begin).total_seconds() + waited + share * (row["measuring_s"] or 0.0)) / 60)
 
 
-def _rounds(
-    row: Row, begin: datetime, visits: Mapping[ShardKey, Visits], bins: int
-) -> Iterable[tuple[float, float]]:
+def _rounds(row: Row, begin: datetime, visits: Mapping[ShardKey, Visits], bins: int) -> Iterable[tuple[float, float]]:
     """Yield minutes and level of each group of rounds; nothing where the Shard is not ranked."""
     found = visits.get(shard_key(row))
     if found is None or not found.seconds.size:

@@ -87,9 +87,7 @@ def open_runs(words: Sequence[str], directory: str, *, include_suspects: bool = 
         seen[path] = word
     names = [store.name for store in stores]
     told = [name if names.count(name) == 1 else str(store.path) for name, store in zip(names, stores, strict=True)]
-    return [
-        read_run(store, name, include_suspects=include_suspects) for name, store in zip(told, stores, strict=True)
-    ]
+    return [read_run(store, name, include_suspects=include_suspects) for name, store in zip(told, stores, strict=True)]
 
 
 def read_run(store: RunStore, name: str, *, include_suspects: bool = False) -> ReportRun:

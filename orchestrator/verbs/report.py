@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ EXIT_CODES = (
     "exit codes: 0 written; 1 written, but a shard could not be read; 2 usage, no such run, or a disk that refuses; "
     "130 interrupted"
 )
+
+NEEDED = {"html": ("jinja2", "plotly"), "png": ("matplotlib",), "svg": ("matplotlib",)}
+"""What a format is made with, and no other verb needs."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="rank also what devices measured while their canaries were off their model's",
     )
-    formats, plots = (
-        "\n".join(f"  {name:<10} {text}" for name, text in table.items()) for table in (FORMATS, PLOTS)
-    )
+    formats, plots = ("\n".join(f"  {name:<10} {text}" for name, text in table.items()) for table in (FORMATS, PLOTS))
     parser.epilog = f"formats:\n{formats}\n\nplots:\n{plots}\n\n{EXIT_CODES}"
 
 
@@ -48,6 +50,9 @@ def execute(arguments: argparse.Namespace) -> int:
     """Rank the runs, draw up the report and write it; 1 where a shard could not be read."""
     form = _format(arguments)
     out = _place(arguments.out, form)
+    if missing := [name for name in NEEDED.get(form, ()) if find_spec(name) is None]:
+        names = " and ".join(missing)
+        raise InvalidValueError(f"--format {form} needs {names}, not installed here: pip install {' '.join(missing)}")
     from orchestrator.report.layers import read_layers
     from orchestrator.report.source import open_runs
 

@@ -1,6 +1,7 @@
 // What the devices of a run did over time: rounds and canaries, clocks, power and temperature.
 
-const PANELS = [["level, %", 0.77, 1], ["SM clock, MHz", 0.52, 0.72], ["power, W", 0.26, 0.46], ["°C", 0, 0.2]];
+const PANELS = [["y", "level, %"], ["y2", "SM clock, MHz"], ["y3", "power, W"], ["y4", "°C"]];
+const GAP = 0.06;
 
 function courseTraces(course, i, several) {
   const colour = SERIES[i % SERIES.length];
@@ -30,10 +31,17 @@ function drawDrift(place, data) {
   const courses = data.drift[Number(place.dataset.run)];
   if (!courses.length || !courses.some((each) => each.minutes.length || each.canary_minutes.length)) return note(place, "The Shards carry no times.");
   const traces = courses.flatMap((course, i) => courseTraces(course, i, courses.length > 1));
+  // What the Shards do not carry has no panel.
+  const known = (trace) => trace.y.some((value) => value !== null);
+  const panels = PANELS.filter(([name]) => traces.some((trace) => (trace.yaxis ?? "y") === name && known(trace)));
   const axes = {};
-  PANELS.forEach(([title, low, high], i) => {
-    axes[`yaxis${i ? i + 1 : ""}`] = axis(title, { domain: [low, high], nticks: 5, anchor: "x" });
+  panels.forEach(([name, title], i) => {
+    const height = (1 + GAP) / panels.length;
+    const top = 1 - i * height;
+    axes[name.replace("y", "yaxis")] = axis(title, { domain: [Math.max(0, top - height + GAP), top], nticks: 5, anchor: "x" });
   });
   const legend = { orientation: "h", y: -0.1, yanchor: "top", x: 0, font: FONT };
-  return draw(place, traces, layout({ height: 640 + 22 * courses.length, xaxis: axis("minutes since the first Shard", { anchor: "y4" }), legend, ...axes }));
+  const shown = traces.filter((trace) => panels.some(([name]) => name === (trace.yaxis ?? "y")) && known(trace));
+  const x = axis("minutes since the first Shard", { anchor: panels.at(-1)[0] });
+  return draw(place, shown, layout({ height: 120 + 140 * panels.length + 22 * courses.length, xaxis: x, legend, ...axes }));
 }

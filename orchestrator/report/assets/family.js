@@ -52,12 +52,11 @@ function tieBand(rows, colour) {
   return [{ type: "rect", layer: "below", xref: "paper", x0: 0, x1: 1, y0: low - least, y1: high + least, fillcolor: colour, opacity: 0.16, line: { width: 0 } }];
 }
 
-function baselineMarks(rows, label, several) {
+function baselineMarks(rows, label) {
   const base = rows.find((row) => row.baseline && row.rank !== null);
   if (!base) return [[], []];
-  const mark = points(several ? plain(`baseline, ${label}`, 48) : "baseline", [base], label, {
-    size: 15, symbol: "circle-open", color: "#8a94a0", line: { width: 2, color: "#8a94a0" },
-  }, { error_y: undefined });
+  const look = { size: 15, symbol: "circle-open", color: "#8a94a0", line: { width: 2, color: "#8a94a0" } };
+  const mark = points("baseline", [base], label, look, { error_y: undefined, showlegend: false });
   const line = { type: "line", layer: "below", xref: "paper", x0: 0, x1: 1, y0: base.tflops, y1: base.tflops, line: { color: "#8a94a0", width: 1, dash: "dot" } };
   return [[mark], [line]];
 }
@@ -83,7 +82,7 @@ function drawFamily(place, data, family) {
   family.series.forEach((series, i) => {
     const rows = rowsOf(data, series).filter((row) => row.rank !== null);
     const [label, colour] = [series[4], SERIES[i % SERIES.length]];
-    const [marks, lines] = baselineMarks(rows, several ? label : family.title, several);
+    const [marks, lines] = baselineMarks(rows, several ? `${label}, ${family.title}` : family.title);
     traces.push(...(several ? [curve(rows, family.title, label, colour)] : byAlignment(rows, family.title)), ...marks);
     shapes.push(...tieBand(rows, several ? colour : BLUE), ...lines);
     values = values.concat(rows.map((row) => row.value));

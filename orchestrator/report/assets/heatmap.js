@@ -69,6 +69,9 @@ function startMap(data, ready) {
 const RATE = { value: (each) => each.best.tflops, text: (v) => significant(v, 3), colours: "Viridis" };
 const GAIN = { value: (each) => (each.best.speedup === null ? null : 100 * (each.best.speedup - 1)), text: (v) => `${v >= 0 ? "+" : "−"}${Math.abs(v).toFixed(Math.abs(v) < 10 ? 1 : 0)}%`, colours: "Cividis" };
 
+// A name of several parts takes several lines, so that it leaves room for the cells.
+const tick = (value) => String(value).split(", ").map((part) => plain(part, 22)).join("<br>");
+
 // Traces and layout; of several Families in a cell the one with the highest figure.
 function heatmap(records, nameX, nameY, values, wanted) {
   const key = (each) => JSON.stringify([each.dimensions[nameX], each.dimensions[nameY]]);
@@ -89,8 +92,8 @@ function heatmap(records, nameX, nameY, values, wanted) {
   const tell = (each) => `${hover(`${each.label}, ${each.title}`, each.best)}${counts.get(key(each)) > 1 ? `<br>the highest of ${counts.get(key(each))} Families` : ""}`;
   const trace = {
     type: "heatmap",
-    x: across.map((value) => plain(value, 40)),
-    y: down.map((value) => (value === null ? "" : plain(value, 40))),
+    x: across.map(tick),
+    y: down.map((value) => (value === null ? "" : tick(value))),
     z: grid(wanted.value),
     text: grid((each) => wanted.text(wanted.value(each))),
     texttemplate: small ? "%{text}" : "",
@@ -103,5 +106,5 @@ function heatmap(records, nameX, nameY, values, wanted) {
     colorbar: { thickness: 12, outlinewidth: 0, tickfont: FONT },
   };
   const category = (name) => axis(plain(name), { type: "category", showgrid: false });
-  return [[trace], layout({ height: Math.min(700, Math.max(220, 130 + 44 * down.length)), xaxis: category(nameX), yaxis: category(nameX === nameY ? "" : nameY) })];
+  return [[trace], layout({ height: Math.min(700, Math.max(180, 130 + 44 * down.length)), xaxis: category(nameX), yaxis: category(nameX === nameY ? "" : nameY) })];
 }
