@@ -38,50 +38,46 @@ def part(name: str, n: int, seconds: float) -> dict[str, Any]:
 
 
 def candidates(family: int, count: int, *, gpu: str = "NVIDIA H200", speed: float = 1.0) -> list[dict[str, Any]]:
-    """The ranking's rows of the ``family``-th Family: h and tp differ, the first is the baseline, the last the best."""
+    """The ranking's rows of the ``family``-th Family, the best first; each costs 1% more than the one before.
+
+    h, tp and batch say which Family it is; the last row is the baseline.
+    """
     h, tp, batch = 1024 * (1 + family % 25), 2 ** (family // 25 % 4), 1 + family // 100
+    level = (1 + 0.0001234567 * family) / speed
     rows = []
     for place in range(count):
-        d_ff = 64 * (100 + place)
-        slower = 1 + 0.01 * (count - 1 - place) + 0.0001234567 * family
-        seconds, faster = 1e-3 * slower / speed, (1 + 0.01 * (count - 1)) / slower
-        rows.append(
-            {
-                "gpu": gpu,
-                "family_id": f"mlp-h{h}-tp{tp}-b{batch}-s2048-bf16",
-                **{"h": h, "tp": tp, "batch": batch, "d_ff": d_ff, "baseline": place == 0, "align_local": 64},
-                **{
-                    "rank": count - place,
-                    "tie_group": count - place,
-                    "seconds": seconds,
-                    "tflops": 600.0 * speed / slower,
-                },
-                **{"relative": slower, "relative_low": slower - 0.001, "relative_high": slower + 0.001},
-                **{"speedup": faster, "speedup_low": faster * 0.999, "speedup_high": faster * 1.001},
-                **{
-                    "p5_s": seconds * 0.98765,
-                    "p25_s": seconds * 0.99123,
-                    "p75_s": seconds * 1.0123,
-                    "p95_s": seconds * 1.0321,
-                },
-                **{"samples": 40, "cv": 0.0123, "local_dim": d_ff // tp, "launch": "graph", "devices": ["GPU-0"]},
-                "parts": [part("gate_up", 2 * d_ff, seconds / 2), part("down", d_ff, seconds / 2)],
-            }
-        )
-    return [{**row, "relative": row["relative"] / (1 + 0.0001234567 * family)} for row in reversed(rows)]
+        d_ff, cost = 64 * (100 + count - 1 - place), 1 + 0.01 * place
+        seconds, faster = 1e-3 * cost * level, (1 + 0.01 * (count - 1)) / cost
+        known = {
+            **{"gpu": gpu, "family_id": f"mlp-h{h}-tp{tp}-b{batch}-s2048-bf16", "h": h, "tp": tp, "batch": batch},
+            **{"d_ff": d_ff, "baseline": place == count - 1, "align_local": 64, "local_dim": d_ff // tp},
+            **{"rank": place + 1, "tie_group": place + 1, "seconds": seconds, "tflops": 600.0 / cost / level},
+            **{"relative": cost, "relative_low": cost - 0.001, "relative_high": cost + 0.001},
+            **{"speedup": faster, "speedup_low": faster * 0.999, "speedup_high": faster * 1.001},
+            **{"p5_s": seconds * 0.98, "p25_s": seconds * 0.99, "p75_s": seconds * 1.01, "p95_s": seconds * 1.02},
+            **{"samples": 40, "cv": 0.0123, "launch": "graph", "devices": ["GPU-0"]},
+            "parts": [part("gate_up", 2 * d_ff, seconds / 2), part("down", d_ff, seconds / 2)],
+        }
+        rows.append(known)
+    return rows
 
 
 def made_run(
-    rows: Sequence[dict[str, Any]], *, name: str = "made", shards: Sequence[dict[str, Any]] = (), **manifest: Any
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    name: str = "made",
+    shards: Sequence[Mapping[str, Any]] = (),
+    ranking: Ranking | None = None,
+    **manifest: Any,
 ) -> ReportRun:
     """A run with these rows of a ranking, without any file."""
-    table = ranking_of(*rows)
+    table = ranking_of(*map(dict, rows))
     known = [{**SHARD, **shard} for shard in (shards or [{}])]
     return ReportRun(
         name=name,
         path=name,
         manifest=manifest,
-        ranking=Ranking(table=table),
+        ranking=ranking or Ranking(table=table),
         rows=table.to_pylist(),
         shards=known,
         families_of={shard["uuid"]: 1 for shard in known},
@@ -115,3 +111,25 @@ def written_run(
         table = shard_table(as_bundle(family), measured, Timing(), attempt=1, code_version="1", plan_hash="p")
         store.write_shard(table)
     return store
+
+
+LAYER: dict[str, Any] = {
+    "device": {"gpu": "NVIDIA H200"},
+    "layers": [
+        {
+            "model": {"name": "tiny", "h": 64},
+            **{"tp": 1, "b": 1, "s": 8, "dtype": "fp16"},
+            "variants": [
+                {
+                    **{"name": "unfused", "seconds": 4e-6, "gemm_share": 0.75},
+                    "components": [
+                        {"name": "qkv", "kind": "gemm", "share": 0.75, "times": 1, "seconds": {"median": 3e-6}},
+                        {"name": "norm", "kind": "other", "share": 0.25, "times": 2, "seconds": {"median": 5e-7}},
+                        {"name": "softmax", "kind": "other", "share": None, "times": 1, "seconds": None},
+                    ],
+                }
+            ],
+        }
+    ],
+}
+"""The part of the output of ``layer --json`` that a report reads."""

@@ -20,13 +20,23 @@ function length(ranking) {
 // One row of a ranking as an object.
 function rowAt(ranking, i) {
   const row = {};
-  for (const name of Object.keys(ranking)) row[name] = column(ranking, name)(i);
+  for (const name in ranking) row[name] = Array.isArray(ranking[name]) ? ranking[name][i] : ranking[name].all;
   return row;
 }
 
 function rowsOf(data, series) {
   const [run, , start, count] = series;
   return Array.from({ length: count }, (_, i) => rowAt(data.runs[run].ranking, start + i));
+}
+
+// The place of the Candidate that costs least per FLOP in a series; -1 where none was measured.
+function bestPlace(ranking, [, , start, count]) {
+  const relative = column(ranking, "relative");
+  let best = -1;
+  for (let i = start; i < start + count; i += 1) {
+    if (relative(i) !== null && (best < 0 || relative(i) < relative(best))) best = i;
+  }
+  return best;
 }
 
 // The Candidate that costs least per FLOP; nothing where none was measured.

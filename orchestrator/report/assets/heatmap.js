@@ -4,15 +4,20 @@ const CROSSED = ["h", "tp", "batch", "seq", "dtype", "d_ff", "a", "kv", "head_di
 const FIRST = [["h", "tp"], ["dtype", "tp"], ["batch", "tp"], ["h", "batch"]];
 
 function heatRecords(data) {
-  return data.families.flatMap((family, index) => family.series.map((series) => {
-    const rows = rowsOf(data, series);
-    const best = bestOf(rows);
-    const first = rows[0];
-    const dimensions = Object.fromEntries(CROSSED.map((name) => [name, name === first.axis ? null : first[name]]));
-    // A dimension that follows from what is chosen belongs to the Candidate, not to the Family.
-    for (const name of CROSSED) if (rows.some((row) => row[name] !== first[name])) dimensions[name] = null;
-    dimensions.run = series[4];
-    return { index, best, rows, dimensions, title: family.title, label: series[4] };
+  const read = data.runs.map(({ ranking }) => Object.fromEntries([...CROSSED, "axis"].filter((name) => name in ranking).map((name) => [name, column(ranking, name)])));
+  return data.families.flatMap((family) => family.series.map((series) => {
+    const [run, , start, count, label] = series;
+    const { ranking } = data.runs[run];
+    const place = bestPlace(ranking, series);
+    const dimensions = { run: label };
+    for (const name of CROSSED) {
+      const at = read[run][name];
+      // A dimension that is chosen, or follows from what is, belongs to the Candidate and not to the Family.
+      let same = at !== undefined && name !== family.axis;
+      for (let i = start + 1; same && i < start + count; i += 1) same = at(i) === at(start);
+      if (same) dimensions[name] = at(start);
+    }
+    return { best: place < 0 ? null : rowAt(ranking, place), dimensions, title: family.title, label };
   })).filter((each) => each.best !== null);
 }
 
