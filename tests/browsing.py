@@ -16,7 +16,9 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-SECONDS = 60
+SECONDS = 20
+PAPER = (718, 1046)
+"""What A4 leaves between margins of a centimetre, in pixels."""
 NO_REQUEST = ("data:", "blob:", "chrome:", "chrome-untrusted:")
 """What the page has in itself, and the browser's own first window."""
 
@@ -64,6 +66,51 @@ class Browser:
         urls = (each["params"]["request"]["url"] for each in found if each["method"] == "Network.requestWillBeSent")
         return [url for url in urls if not url.startswith(NO_REQUEST)]
 
+    def point_at(self, place: str) -> str:
+        """Put the mouse on an element by its CSS selector; return what is told beside it."""
+        box = self.run("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", place)
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        for step in (5, 0):
+            moved = {"type": "mouseMoved", "x": x + step, "y": y + step}
+            self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", moved)
+        self.until("document.querySelector('.hoverlayer .hovertext') !== null")
+        return str(self.run("return document.querySelector('.hoverlayer .hovertext').textContent"))
+
+    def write(self, field: str, text: str) -> None:
+        """Fill in a field by its CSS selector."""
+        self.run("document.querySelector(arguments[0]).value = arguments[1]", field, text)
+        self.run("document.querySelector(arguments[0]).dispatchEvent(new Event('input'))", field)
+
+    def low_contrast(self, axe: str) -> list[str]:
+        """The texts that are hard to read, as axe-core judges; ``axe``: its code."""
+        self.run(axe)
+        script = "axe.run({runOnly: ['wcag2a', 'wcag2aa']}).then((found) => arguments[0](found.violations))"
+        violations = self.driver.execute_async_script(script)
+        return [f"{each['id']}: {node['html']}" for each in violations for node in each["nodes"]]
+
+    def on_paper(self) -> list[str]:
+        """The plots that an A4 page would cut, in the layout for print."""
+        self.size(PAPER[0], PAPER[1])
+        self.run("window.dispatchEvent(new Event('beforeprint'))")
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        script = """
+            const [width, height] = arguments[0];
+            const plots = [...document.querySelectorAll('.plot')].filter((place) => place.checkVisibility());
+            return plots.filter((place) => {
+              const sheet = place.closest('.family, figure');
+              const drawn = place.querySelector('.main-svg');
+              if (drawn === null) return !place.classList.contains('note');
+              const [box, whole] = [drawn.getBoundingClientRect(), sheet.getBoundingClientRect()];
+              const apart = getComputedStyle(sheet).breakInside !== 'avoid';
+              const beside = box.left < 0 || box.right > Math.min(width, whole.right) + 1;
+              const out = beside || box.bottom > whole.bottom + 1;
+              return apart || out || whole.height > height || box.width < 100;
+            }).map((place) => place.getAttribute('aria-label'));
+        """
+        found = self.run(script, PAPER)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+        return [str(each) for each in found]
+
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
         """Write what is to be seen as PNG; ``whole``: the page to its end."""
         found = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": whole})
@@ -71,7 +118,7 @@ class Browser:
 
     def pdf(self) -> bytes:
         """Print on A4."""
-        paper = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
+        paper = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}  # inches
         return base64.b64decode(self.driver.execute_cdp_cmd("Page.printToPDF", paper)["data"])
 
 

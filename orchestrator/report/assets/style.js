@@ -39,7 +39,7 @@ function layout(more = {}) {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: FONT,
-    margin: { l: 56, r: 12, t: 12, b: 44 },
+    margin: { l: 56, r: 12, t: 30, b: 44 },
     hovermode: "closest",
     modebar: { bgcolor: "rgba(0,0,0,0)", color: "#7a8592", activecolor: "#2f7fd1" },
     hoverlabel: { bgcolor: "#17202b", bordercolor: "#17202b", font: { ...FONT, color: "#ffffff" }, align: "left" },
