@@ -26,7 +26,7 @@ function points(name, rows, title, marker, more = {}) {
     },
     text: rows.map((row) => hover(title, row)),
     hovertemplate: "%{text}<extra></extra>",
-    marker: { size: 8, line: { width: rows.map((row) => (row.tie_group === 1 ? 1.5 : 0)), color: "#8a94a0" }, ...marker },
+    marker: { size: 9, line: { width: rows.map((row) => (row.tie_group === 1 ? 2 : 0)), color: RING }, ...marker },
     ...more,
   };
 }
@@ -55,7 +55,7 @@ function tieBand(rows, colour) {
 function baselineMarks(rows, label) {
   const base = rows.find((row) => row.baseline && row.rank !== null);
   if (!base) return [[], []];
-  const look = { size: 15, symbol: "circle-open", color: "#8a94a0", line: { width: 2, color: "#8a94a0" } };
+  const look = { size: 16, symbol: "circle-open", color: RING, line: { width: 2, color: RING } };
   const mark = points("baseline", [base], label, look, { error_y: undefined, showlegend: false });
   const line = { type: "line", layer: "below", xref: "paper", x0: 0, x1: 1, y0: base.tflops, y1: base.tflops, line: { color: "#8a94a0", width: 1, dash: "dot" } };
   return [[mark], [line]];

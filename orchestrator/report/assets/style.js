@@ -17,7 +17,11 @@ const ALIGNED = [
   { least: 32, name: "32", colour: "#3b82d6", symbol: "pentagon", path: "M6 0l6 4.5-2.3 7h-7.4l-2.3-7z" },
   { least: 64, name: "64 and more", colour: "#8465d8", symbol: "circle", path: "M6 1a5 5 0 1 0 .01 0z" },
 ];
-const BASELINE = { name: "baseline", colour: "#8a94a0", path: "M6 0a6 6 0 1 0 .01 0zM6 2a4 4 0 1 1 -.01 0z" };
+const RING = "#78838f";
+const MARKS = [
+  { name: "tie group 1", colour: RING, path: "M0 0h12v12h-12zM2.5 2.5v7h7v-7z" },
+  { name: "baseline", colour: RING, path: "M6 0a6 6 0 1 0 .01 0zM6 2a4 4 0 1 1 -.01 0z" },
+];
 
 function alignment(value) {
   return ALIGNED.findLastIndex((each) => value >= each.least);
@@ -70,7 +74,7 @@ function svg(name, attributes) {
 
 // One key for the plots of all Families.
 function drawKey(place) {
-  for (const { name, colour, path } of [...ALIGNED, BASELINE]) {
+  for (const { name, colour, path } of [...ALIGNED, ...MARKS]) {
     const item = document.createElement("li");
     const picture = svg("svg", { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" });
     picture.append(svg("path", { d: path, fill: colour, "fill-rule": "evenodd" }));
