@@ -12,11 +12,22 @@ def test_gemms_stand_under_the_ceilings_of_their_gpu_and_dtype() -> None:
     run = made_run(candidates(0, 2))
     found = roof([run], families([run]))
     (ceiling,) = found.ceilings
-    assert (ceiling.gpu, ceiling.dtype, ceiling.tflops) == ("NVIDIA H200", "bf16", 989)
+    assert (ceiling.name, ceiling.tflops) == ("NVIDIA H200 bf16: 989 TFLOP/s", 989)
     assert ceiling.ridge == pytest.approx(989e12 / 4800e9)
     assert [spots.name for spots in found.spots] == ["mlp.gate_up bf16, NVIDIA H200", "mlp.down bf16, NVIDIA H200"]
     assert found.spots[0].value == [6464, 6400]
     assert (found.whole, found.without) == (True, ())
+
+
+def test_dtypes_of_one_peak_share_their_ceiling() -> None:
+    fp8 = {**part("up", 4096, 1e-3), "kind": "scaled_mm"}
+    rows = [*candidates(0, 1), {**candidates(1, 1)[0], "dtype": "fp16"}]
+    rows.append({**candidates(2, 1)[0], "dtype": "fp8", "parts": [fp8]})
+    run = made_run(rows)
+    assert [(line.dtypes, line.tflops) for line in roof([run], families([run])).ceilings] == [
+        (("bf16", "fp16"), 989),
+        (("fp8",), 1979),
+    ]
 
 
 def test_intensity_counts_every_matrix_once() -> None:

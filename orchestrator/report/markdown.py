@@ -20,7 +20,7 @@ def markdown(runs: Sequence[ReportRun], layers: Sequence[Bar] = ()) -> str:
     """Return the whole report: what was swept, a sentence and a table a Family, devices, failures, environment."""
     found = families(runs)
     names = [run.name for run in runs]
-    blocks = [f"# Report of {escaped(' and '.join(names))}", *_summary(found)]
+    blocks = [f"# Report of {escaped(', '.join(names))}", *_summary(found)]
     tables = [
         _facts("What was swept", environment.swept(runs), names),
         *_layers(layers),

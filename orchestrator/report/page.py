@@ -32,7 +32,7 @@ def html(runs: "Sequence[ReportRun]", layers: "Sequence[Bar]" = ()) -> bytes:
     templates = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     templates.filters["cut"] = _cut
     text = templates.get_template("report.html").render(
-        title=" and ".join(run.name for run in runs),
+        title=", ".join(run.name for run in runs),
         version=__version__,
         runs=runs,
         families=found,

@@ -170,7 +170,7 @@ def _roofline(figure: "Figure", runs: Sequence[ReportRun], wanted: str) -> None:
     low, high = min(everywhere) / 2, max(everywhere) * 2
     for i, line in enumerate(found.ceilings):
         x, y = [low, line.ridge, high], [low * line.tflops / line.ridge, line.tflops, line.tflops]
-        axes.plot(x, y, color=COLOURS[i % len(COLOURS)], label=f"{line.gpu} {line.dtype}: {line.tflops:g} TFLOP/s")
+        axes.plot(x, y, color=COLOURS[i % len(COLOURS)], label=line.name)
     for i, spots in enumerate(found.spots, start=len(found.ceilings)):
         colour = COLOURS[i % len(COLOURS)]
         axes.plot(spots.intensity, spots.tflops, ".", color=colour, alpha=0.7, label=spots.name)

@@ -1,6 +1,6 @@
 """What was measured under the ceilings of the catalogue: rates over FLOPs per byte."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +18,17 @@ MOST_POINTS = 4000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ceiling:
-    """The two ceilings of a GPU model in one dtype: ``ridge`` FLOPs per byte part them. tflops: the peak."""
+    """The two ceilings of a GPU model: ``ridge`` FLOPs per byte part them. tflops: the peak of these dtypes."""
 
     gpu: str
-    dtype: str
+    dtypes: tuple[str, ...]
     tflops: float
     ridge: float
+
+    @property
+    def name(self) -> str:
+        """What a key calls it."""
+        return f"{self.gpu} {', '.join(self.dtypes)}: {self.tflops:g} TFLOP/s"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,24 +61,34 @@ def roof(runs: Sequence[ReportRun], families: Sequence[ReportFamily]) -> Roof:
     specs = _specs(runs)
     whole = sum(len(row["parts"] or ()) for run in runs for row in run.rows) <= MOST_POINTS
     spots: dict[str, Spots] = {}
-    ceilings: dict[tuple[str, str], Ceiling] = {}
+    dtypes: dict[str, list[str]] = {}
     for index, family in enumerate(families):
         for series in family.series:
             for row in _drawn(runs[series.run], series, whole=whole):
                 spec = specs.get(row["gpu"])
-                peak = spec.peak(row["dtype"]) if spec else None
-                if spec and peak:
-                    ridge = peak * 1e12 / (spec.bandwidth_gb_s * 1e9)
-                    ceiling = Ceiling(gpu=row["gpu"], dtype=row["dtype"], tflops=peak, ridge=ridge)
-                    ceilings[row["gpu"], row["dtype"]] = ceiling
+                if row["dtype"] not in dtypes.setdefault(row["gpu"], []):
+                    dtypes[row["gpu"]].append(row["dtype"])
                 for part in row["parts"]:
                     _place(spots, index, row, part, runs[series.run].layouts, spec)
     return Roof(
-        ceilings=tuple(ceilings.values()),
+        ceilings=tuple(_ceilings(dtypes, specs)),
         spots=tuple(spots.values()),
         whole=whole,
         without=tuple(gpu for run in runs for gpu in run.gpus if specs.get(gpu) is None),
     )
+
+
+def _ceilings(dtypes: Mapping[str, Sequence[str]], specs: Mapping[str, GpuSpec | None]) -> Iterator[Ceiling]:
+    """One for each peak of each GPU model."""
+    for gpu, names in dtypes.items():
+        spec, peaks = specs.get(gpu), dict[float, list[str]]()
+        for name in names:
+            if spec is not None and (peak := spec.peak(name)):
+                peaks.setdefault(peak, []).append(name)
+        for peak, own in peaks.items():
+            assert spec is not None
+            ridge = peak * 1e12 / (spec.bandwidth_gb_s * 1e9)
+            yield Ceiling(gpu=gpu, dtypes=tuple(own), tflops=peak, ridge=ridge)
 
 
 def _specs(runs: Sequence[ReportRun]) -> dict[str, GpuSpec | None]:
@@ -94,7 +109,7 @@ def _place(
     family: int,
     row: Row,
     part: Row,
-    layouts: "dict[str, str] | Any",
+    layouts: Mapping[str, str],
     spec: GpuSpec | None,
 ) -> None:
     sizes = {name: part[name] for name in ("kind", "b", "m", "n", "k")}

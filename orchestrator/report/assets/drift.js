@@ -3,24 +3,31 @@
 const PANELS = [["y", "level, %"], ["y2", "SM clock, MHz"], ["y3", "power, W"], ["y4", "°C"]];
 const GAP = 0.06;
 
-function courseTraces(course, i, several) {
+// Short runs are told in seconds.
+function clock(courses) {
+  const last = Math.max(0, ...courses.flatMap((each) => [...each.minutes, ...each.round_minutes, ...each.canary_minutes]));
+  return last < 3 ? { unit: "s", title: "seconds since the first Shard", factor: 60 } : { unit: "min", title: "minutes since the first Shard", factor: 1 };
+}
+
+function courseTraces(course, i, several, time) {
   const colour = SERIES[i % SERIES.length];
-  const name = plain(course.uuid, 24);
+  const name = plain(course.uuid, 24).replace(/%/g, "&#37;"); // a template would read it
   const shown = (kind) => (several ? `${name} ${kind}` : kind);
   const base = { type: "scatter", legendgroup: name, showlegend: false };
+  const at = (minutes) => minutes.map((value) => value * time.factor);
   const shards = (y, unit, axisName, more) => ({
-    ...base, mode: "lines+markers", x: course.minutes, y, yaxis: axisName, line: { color: colour, width: 1.5 }, marker: { size: 5, color: colour },
-    text: course.families.map((family, at) => `${name}<br>${plain(family)}<br><b>${y[at] === null ? "?" : significant(y[at])} ${unit}</b><br>${course.minutes[at].toFixed(2)} min`),
-    hovertemplate: "%{text}<extra></extra>", ...more,
+    ...base, mode: "lines+markers", x: at(course.minutes), y, yaxis: axisName, line: { color: colour, width: 1.5 }, marker: { size: 5, color: colour },
+    text: course.families.map((family, place) => `${name}<br>${plain(family)}<br><b>${y[place] === null ? "?" : significant(y[place])} ${unit}</b>`),
+    hovertemplate: `%{text}<br>%{x:.1f} ${time.unit}<extra></extra>`, ...more,
   });
   const level = (x, y, kind, symbol, mode) => ({
     ...base, mode, x, y, showlegend: x.length > 0, name: shown(kind), line: { color: colour, width: 1 }, marker: { size: symbol === "diamond" ? 8 : 4, color: colour, symbol },
-    hovertemplate: `${name}<br>${kind} <b>%{y:+.2f}%</b><br>%{x:.2f} min<extra></extra>`,
+    hovertemplate: `${name}<br>${kind} <b>%{y:+.2f}%</b><br>%{x:.1f} ${time.unit}<extra></extra>`,
   });
   return [
-    level(course.round_minutes, course.level, "rounds", "circle", "markers"),
-    level(course.canary_minutes, course.canary_level, "canaries", "diamond", "lines+markers"),
-    shards(course.clock_mean, "MHz, mean", "y2", { showlegend: true, name: shown("mean") }),
+    level(at(course.round_minutes), course.level, "rounds", "circle", "markers"),
+    level(at(course.canary_minutes), course.canary_level, "canaries", "diamond", "lines+markers"),
+    shards(course.clock_mean, "MHz, mean", "y2", { showlegend: true, name: shown("mean clock") }),
     shards(course.clock_min, "MHz, least", "y2", { mode: "lines", line: { color: colour, width: 1, dash: "dot" }, showlegend: true, name: shown("least clock") }),
     shards(course.power, "W", "y3", {}),
     shards(course.temperature, "°C", "y4", {}),
@@ -30,7 +37,8 @@ function courseTraces(course, i, several) {
 function drawDrift(place, data) {
   const courses = data.drift[Number(place.dataset.run)];
   if (!courses.length || !courses.some((each) => each.minutes.length || each.canary_minutes.length)) return note(place, "The Shards carry no times.");
-  const traces = courses.flatMap((course, i) => courseTraces(course, i, courses.length > 1));
+  const time = clock(courses);
+  const traces = courses.flatMap((course, i) => courseTraces(course, i, courses.length > 1, time));
   // What the Shards do not carry has no panel.
   const known = (trace) => trace.y.some((value) => value !== null);
   const panels = PANELS.filter(([name]) => traces.some((trace) => (trace.yaxis ?? "y") === name && known(trace)));
@@ -42,6 +50,6 @@ function drawDrift(place, data) {
   });
   const legend = { orientation: "h", y: -0.1, yanchor: "top", x: 0, font: FONT };
   const shown = traces.filter((trace) => panels.some(([name]) => name === (trace.yaxis ?? "y")) && known(trace));
-  const x = axis("minutes since the first Shard", { anchor: panels.at(-1)[0] });
+  const x = axis(time.title, { anchor: panels.at(-1)[0] });
   return draw(place, shown, layout({ height: 120 + 140 * panels.length + 22 * courses.length, xaxis: x, legend, ...axes }));
 }

@@ -89,7 +89,10 @@ function drawFamily(place, data, family) {
   });
   if (!values.length) return note(place, "Nothing was measured of this Family.");
   const wide = Math.max(...values) / Math.min(...values) >= 16;
-  const x = axis(plain(family.axis), { type: wide ? "log" : "linear", tickformat: "d", nticks: 8 });
+  const distinct = [...new Set(values)];
+  const marks = distinct.length <= 10 ? distinct : TICKS;
+  const scale = wide ? { type: "log", tickvals: marks, ticktext: marks.map(String) } : { tickformat: "d", nticks: 8 };
+  const x = axis(plain(family.axis), scale);
   const y = axis("TFLOP/s", { nticks: 7, ...near(family, data) });
   const height = several ? 340 + 20 * traces.length : 320;
   return draw(place, traces, layout({ height, shapes, xaxis: x, yaxis: y, showlegend: several }));

@@ -55,13 +55,26 @@ function startMap(data, ready) {
   box.className = "tools";
   place.append(box);
   let chosen = {};
+  // At first the values that most Families have together, so that there is something to see.
+  function common(others) {
+    const groups = new Map();
+    for (const { dimensions } of records) {
+      const key = JSON.stringify(others.map((name) => dimensions[name] ?? null));
+      groups.set(key, (groups.get(key) ?? 0) + 1);
+    }
+    const most = Math.max(...groups.values());
+    const found = JSON.parse([...groups].find(([, count]) => count === most)[0]);
+    return Object.fromEntries(others.map((name, i) => [name, found[i] === null ? "" : String(found[i])]));
+  }
   function filters() {
     box.replaceChildren();
     const old = Object.fromEntries(Object.entries(chosen).map(([name, select]) => [name, select.value]));
     chosen = {};
-    for (const name of names.filter((each) => each !== x.value && each !== y.value)) {
+    const others = names.filter((each) => each !== x.value && each !== y.value);
+    const first = common(others);
+    for (const name of others) {
       const listed = [["", "any"], ...values[name].map((value) => [String(value), String(value)])];
-      chosen[name] = choose(box, name, listed, old[name] ?? String(values[name][0]), redraw);
+      chosen[name] = choose(box, name, listed, old[name] ?? first[name], redraw);
     }
   }
   filters();

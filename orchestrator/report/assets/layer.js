@@ -29,6 +29,6 @@ function drawLayers(place, data) {
   const y = axis("", { autorange: "reversed", showgrid: false, ...(narrow ? { side: "left", ticklabelposition: "inside" } : {}) });
   return draw(place, traces, layout({
     barmode: "stack", height: 150 + 46 * bars.length + 22 * Math.ceil(names.length / (narrow ? 2 : 7)), bargap: 0.35,
-    xaxis: axis("% of the latency", { range: [0, 100] }), yaxis: y,
+    xaxis: axis("% of the latency", { range: [0, 100] }), yaxis: y, legend: { orientation: "h", y: -0.18, yanchor: "top", x: 0, traceorder: "normal", font: FONT },
   }));
 }

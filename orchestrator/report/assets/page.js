@@ -87,6 +87,7 @@ async function start() {
   const drawMap = (place) => {
     const found = map(wanted[place.dataset.draw]);
     place.closest("figure").hidden = found === null;
+    if (wanted[place.dataset.draw] === RATE) document.getElementById("map-none").hidden = found !== null;
     if (found !== null) draw(place, ...found);
   };
   const drawMaps = () => document.querySelectorAll('[data-draw^="map-"]').forEach(drawMap);

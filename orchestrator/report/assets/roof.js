@@ -1,7 +1,5 @@
 // Rates over FLOPs per byte, under the ceilings of the catalogue.
 
-const TICKS = [-3, -2, -1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
-
 function roofHover(data, spots, i) {
   const family = data.families[spots.family[i]];
   const lines = [
@@ -15,7 +13,7 @@ function roofHover(data, spots, i) {
 function ceilingLine(ceiling, low, high, i) {
   const bandwidth = ceiling.tflops / ceiling.ridge;
   return {
-    type: "scatter", mode: "lines", name: plain(`${ceiling.gpu} ${ceiling.dtype}: ${ceiling.tflops} TFLOP/s`, 60),
+    type: "scatter", mode: "lines", name: plain(`${ceiling.gpu} ${ceiling.dtypes.join(", ")}: ${ceiling.tflops} TFLOP/s`, 60),
     x: [low, ceiling.ridge, high], y: [low * bandwidth, ceiling.tflops, ceiling.tflops], hoverinfo: "name",
     line: { color: SERIES[i % SERIES.length], width: 2, dash: i < SERIES.length ? "solid" : "dash" },
   };

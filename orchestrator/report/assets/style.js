@@ -23,6 +23,9 @@ const MARKS = [
   { name: "baseline", colour: RING, path: "M6 0a6 6 0 1 0 .01 0zM6 2a4 4 0 1 1 -.01 0z" },
 ];
 
+// Ticks of a logarithmic axis.
+const TICKS = [-3, -2, -1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((digit) => Number(`${digit}e${power}`)));
+
 function alignment(value) {
   return ALIGNED.findLastIndex((each) => value >= each.least);
 }
