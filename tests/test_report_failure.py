@@ -42,3 +42,9 @@ def test_corrupt_shards_suspects_and_remarks_are_told_once() -> None:
         "made: suspect: GPU-1",
         "made: b on GPU-0: capture failed",
     ]
+
+
+def test_a_run_that_did_not_come_to_its_end_says_so() -> None:
+    (line,) = troubles([made_run([], status="interrupted", bundles_unfinished=3)])
+    assert line.startswith("made: the run is interrupted, not finished, 3 bundles were not measured")
+    assert troubles([made_run([], status="finished", bundles_unfinished=0)]) == []

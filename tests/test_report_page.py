@@ -167,6 +167,12 @@ def test_a_message_of_ten_thousand_letters_is_there_whole_and_cut_in_its_row() -
     assert any(tag == "pre" for tag, _ in found.elements)
 
 
+def test_more_reasons_than_a_page_lists_are_counted() -> None:
+    failed: dict[str, Any] = {"rank": None, "tie_group": None, "parts": [], "status": "oom"}
+    rows = [{**row, **failed, "message": f"needs {i} GiB"} for i, row in enumerate(candidates(0, 203))]
+    assert "3 more failed for other reasons" in Page(html([made_run(rows)])).shown
+
+
 def test_a_text_that_is_no_unicode_does_not_stop_a_report() -> None:
     assert b"<h1>?x</h1>" in html([made_run([], name="\ud800x")])
 

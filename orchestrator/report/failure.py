@@ -67,13 +67,21 @@ def _skips(run: ReportRun) -> Iterator[Skip]:
 
 
 def troubles(runs: Sequence[ReportRun]) -> list[str]:
-    """One line for each corrupt Shard, suspect device and remark of a worker."""
+    """One line for each run that is not whole, corrupt Shard, suspect device and remark of a worker."""
     lines = [
         f"{run.name}: {line}"
         for run in runs
-        for line in (*run.ranking.problems, *run.ranking.notes, *_remarks(run.shards))
+        for line in (*_state(run), *run.ranking.problems, *run.ranking.notes, *_remarks(run.shards))
     ]
     return list(dict.fromkeys(lines))
+
+
+def _state(run: ReportRun) -> Iterator[str]:
+    """Yield what a run's manifest says of how far it came, where that is not to its end."""
+    state, left = run.manifest.get("status"), run.manifest.get("bundles_unfinished")
+    if state is not None and state != "finished":
+        open_ends = f", {left} bundles were not measured" if isinstance(left, int) and left else ""
+        yield f"the run is {state}, not finished{open_ends}: what is here is what there was"
 
 
 def _remarks(shards: Sequence[Row]) -> Iterator[str]:

@@ -123,7 +123,9 @@ def _draw(axes: "Axes", rows: Sequence[Row], **look: Any) -> None:
 def _marks(axes: "Axes", rows: Sequence[Row], colour: str) -> None:
     tied = [row["tflops"] for row in rows if row["tie_group"] == 1]
     if tied:
-        axes.axhspan(min(tied) * 0.998, max(tied) * 1.002, color=colour, alpha=0.15, linewidth=0)
+        rates = [row["tflops"] for row in rows]
+        least = 0.008 * (max(rates) - min(rates)) or 0.002 * max(rates)  # one Candidate alone is a line
+        axes.axhspan(min(tied) - least, max(tied) + least, color=colour, alpha=0.15, linewidth=0)
     for row in rows:
         if row["baseline"]:
             axes.axhline(row["tflops"], color=GREY, linestyle=":", linewidth=1)

@@ -48,7 +48,8 @@ function tieBand(rows, colour) {
   const tied = rows.filter((row) => row.tie_group === 1).map((row) => row.tflops);
   if (!tied.length) return [];
   const [low, high] = [Math.min(...tied), Math.max(...tied)];
-  const least = high * 0.002; // one Candidate alone is a line
+  const all = rows.map((row) => row.tflops);
+  const least = 0.008 * (Math.max(...all) - Math.min(...all)) || 0.002 * high; // one Candidate alone is a line
   return [{ type: "rect", layer: "below", xref: "paper", x0: 0, x1: 1, y0: low - least, y1: high + least, fillcolor: colour, opacity: 0.16, line: { width: 0 } }];
 }
 
