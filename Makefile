@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 args ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench bench-gpu test-gpu test-external test-browser lock clean
+.PHONY: help install run test check docs bench bench-gpu test-gpu test-external test-browser lock clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -29,6 +29,10 @@ check: $(READY) ## lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY) ## write the generated tables of docs/ again
+	$(BIN)/python -m benchmarks.references
+	$(BIN)/python -m benchmarks.check_table
 
 bench: $(READY) ## benchmarks that need no GPU
 	$(BIN)/python -m benchmarks.startup

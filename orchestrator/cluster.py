@@ -84,6 +84,8 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
         yield address == "local"
     finally:
         with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
+            if address == "local":
+                _end_autoscaler()
             ray.shutdown()
 
 
@@ -206,6 +208,18 @@ def _prepare_environment(*, local: bool) -> None:
         # later, they would reach its servers only, and the driver could not talk to them.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
+def _end_autoscaler() -> None:
+    """End the autoscaler of one's own Ray, which has nothing to scale: ``ray.shutdown`` would wait a second for it.
+
+    Ray has no public call for this; where a version has not this one either, the second is waited.
+    """
+    from ray._private import worker
+
+    node: Any = getattr(worker, "_global_node", None)
+    if end := getattr(node, "kill_monitor", None):
+        end(check_alive=False)
 
 
 def _share_path() -> None:

@@ -13,10 +13,11 @@ CONFIDENCE = 0.95
 """That nothing is named of two equal runs: for all Families and Candidates together (Bonferroni)."""
 
 LEVEL_PCT = 1.5
-"""What a Family's level may move from run to run though nothing changed: 1.3% was seen (docs/benchmarks.md)."""
+"""What a Family's level may move from run to run though nothing changed: 0.4% was seen on one device, 1.1% between two
+(docs/compare.md)."""
 
-EXCESS_PCT = 0.25
-"""What a Candidate may move within its Family: 0.23% was seen (docs/benchmarks.md)."""
+EXCESS_PCT = 1.0
+"""What a Candidate may move within its Family: 0.5% beyond its interval was seen (docs/compare.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +182,7 @@ def _not_judged(key: FamilyKey, change: FamilyChange, limits: _Limits) -> Iterat
         return Lost(gpu=key[0], family_id=key[1], axis=change.axis, value=value, why=why)
 
     if change.level is None:
-        yield lost(None, "no candidate was in all rounds of both runs")
+        yield lost(None, "no candidate was in all rounds of both runs, or no round had all of them")
         return
     if math.isinf(limits.of_level(change.level)):
         yield lost(None, "too few rounds for an interval")

@@ -1,16 +1,20 @@
 """How much slower a Family became from one run to another, and each of its Candidates: with honest intervals.
 
-Within a run the rounds are blocks: a Family's level is, in each round, the median log cost of the Candidates that
-stayed to the end of both runs; a Candidate's excess is its log cost over that median. Levels move with the power state
-and excesses do not, so they are judged apart. Locations and their errors are those of ``tasks.statistics``: trimmed
-means over the rounds, widened by the rounds' correlation.
+Within a run the rounds are blocks. Levels move with the power state and excesses do not, so they are judged apart, each
+by the rounds that are alike in both runs:
 
-A level is that of the later half of the rounds that count: for about a second after the slow Candidates have left, a
-chip under a power cap goes on boosting (on an H200 by up to 18%), and how many rounds that is differs from run to run.
+- A Family's level is what the Candidates that stayed to the end of both runs cost in the rounds before any had left:
+  there the mix of work, and so the power state, is the same in both. Once the slow ones have left, a chip under a power
+  cap goes on boosting (on an H200 by up to 18%), and for how long differs from run to run.
+- A Candidate's excess is its log cost over the median of those that stayed, within the same rounds: those before any
+  had left, or for one that stayed those by which it is ranked.
+
+Locations and their errors are those of ``tasks.statistics``: trimmed means over the rounds, widened by the rounds'
+correlation.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +53,13 @@ class Rounds:
         """Log seconds of each device, ``[rounds, values]``."""
         return [np.log(found) for found in self.contest.totals([self.values.index(value) for value in values])]
 
-    def result(self, value: int) -> Row:
-        """What the Contest says of a value."""
-        return self.results[self.values.index(value)]
+    def together(self, values: Sequence[int]) -> list[Floats]:
+        """Log seconds of each device, ``[rounds, values]``, in the rounds before any of these had left.
+
+        Devices without such a round are left out.
+        """
+        found = self.contest.together([self.values.index(value) for value in values])
+        return [np.log(rows) for rows in found if np.isfinite(rows).any()]
 
 
 FamilyKey = tuple[str, str]
@@ -74,27 +82,26 @@ def rounds_of(store: RunStore) -> dict[FamilyKey, Rounds]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """Log of NEW's cost over BASE's. error: standard error; infinite where it is not known. df: degrees of freedom.
-
-    reach: what the interval has beside its error, where one was given instead.
-    """
+    """Log of NEW's cost over BASE's. error: standard error; infinite where it is not known. df: degrees of freedom."""
 
     estimate: float
     error: float
     df: int
-    reach: float = 0.0
 
     def half(self, alpha: float) -> float:
         """Half the two-sided interval that leaves out the truth with chance ``alpha``."""
         if self.error == 0:
-            return self.reach
+            return 0.0
         known = math.isfinite(self.error) and self.df > 0
-        return t_quantile(alpha, self.df) * self.error + self.reach if known else math.inf
+        return t_quantile(alpha, self.df) * self.error if known else math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FamilyChange:
-    """A Family that both runs measured. level: None where no Candidate stayed in both. excess: by value, over it."""
+    """A Family that both runs measured. excess: by value, over the level.
+
+    level: None where no Candidate stayed in both runs, or no round of one of them has all Candidates of both.
+    """
 
     axis: str
     level: Change | None
@@ -105,14 +112,16 @@ def family_change(base: Rounds, new: Rounds) -> FamilyChange:
     """Compare one Family in two runs."""
     shared = sorted(base.measured & new.measured)
     reference = sorted(base.stayed & new.stayed & frozenset(shared))
-    if not reference:
+    together = [rounds.together(shared) for rounds in (base, new)]
+    if not reference or not all(together):
         return FamilyChange(axis=base.axis, level=None, excess={})
-    level = _difference(base, new, lambda rounds: [_settled(logs) for logs in rounds.logs(reference)])[0]
-    stayed = _difference(base, new, lambda rounds: [logs - _median(logs) for logs in rounds.logs(reference)])
-    excess = dict(zip(reference, stayed, strict=True))
-    for value in shared:
-        if value not in excess:
-            excess[value] = _left(base, new, value, reference)
+    columns = [shared.index(value) for value in reference]
+    beside = _difference(*([logs - _median(logs[:, columns]) for logs in devices] for devices in together))
+    excess = dict(zip(shared, beside, strict=True))
+    # Those that stayed have more rounds, in which they alone were measured.
+    settled = _difference(*([logs - _median(logs) for logs in rounds.logs(reference)] for rounds in (base, new)))
+    excess.update(zip(reference, settled, strict=True))
+    level = _level(*([logs[:, columns] for logs in devices] for devices in together))
     return FamilyChange(axis=base.axis, level=level, excess=excess)
 
 
@@ -121,16 +130,19 @@ def _median(logs: Floats) -> Floats:
     return np.asarray(np.median(logs, axis=1, keepdims=True))
 
 
-def _settled(logs: Floats) -> Floats:
-    """The level in the later half of the rounds that have one."""
-    level = _median(logs)
-    level = level[np.isfinite(level[:, 0])]
-    return level[len(level) // 2 :]
+def _level(base: Sequence[Floats], new: Sequence[Floats]) -> Change:
+    """What the columns cost in NEW over BASE, round by round the median over them, ``[rounds, columns]`` each device.
+
+    Taken off first is what each column costs in both: of unlike ones the median would be now one's, now another's.
+    """
+    each = [np.mean([np.median(logs, axis=0) for logs in devices], axis=0) for devices in (base, new)]
+    profile = (each[0] + each[1]) / 2
+    return _difference(*([_median(logs - profile) for logs in devices] for devices in (base, new)))[0]
 
 
-def _difference(base: Rounds, new: Rounds, series: Callable[[Rounds], list[Floats]]) -> list[Change]:
-    """NEW less BASE of each column of what ``series`` makes of a run's rounds, a matrix for each device."""
-    (old, old_error, old_df), (now, now_error, now_df) = (_located(series(rounds)) for rounds in (base, new))
+def _difference(base: Sequence[Floats], new: Sequence[Floats]) -> list[Change]:
+    """NEW less BASE of each column of what is given for each device, ``[rounds, columns]``."""
+    (old, old_error, old_df), (now, now_error, now_df) = _located(base), _located(new)
     error, df = np.hypot(old_error, now_error), np.minimum(old_df, now_df)
     return [Change(estimate=float(now[i] - old[i]), error=float(error[i]), df=int(df[i])) for i in range(len(old))]
 
@@ -141,27 +153,3 @@ def _located(devices: Sequence[Floats]) -> tuple[Floats, Floats, NDArray[np.int6
     errors = np.array([each.error for each in found])
     mean = np.mean([each.mean for each in found], axis=0)
     return mean, np.sqrt((errors**2).sum(axis=0)) / len(found), np.min([each.df for each in found], axis=0)
-
-
-def _left(base: Rounds, new: Rounds, value: int, reference: Sequence[int]) -> Change:
-    """The excess of one that left the rounds in either run, by what the ranking says of it against the others.
-
-    Beside slow Candidates a chip under a power cap boosts: its seconds do not compare with those of one that stayed.
-    """
-    now, old = (_relative(rounds, value, reference) for rounds in (new, base))
-    reach = now[1] + old[1]
-    return Change(
-        estimate=now[0] - old[0],
-        error=0.0 if math.isfinite(reach) else math.inf,
-        df=0,
-        reach=reach if math.isfinite(reach) else 0.0,
-    )
-
-
-def _relative(rounds: Rounds, value: int, reference: Sequence[int]) -> tuple[float, float]:
-    """Log cost over the median of the reference's, and the half-width of its interval over the best's."""
-    own = rounds.result(value)
-    middle = float(np.median([math.log(rounds.result(each)["relative"]) for each in reference]))
-    bounds = own["relative_low"], own["relative_high"]
-    half = math.inf if None in bounds else math.log(bounds[1] / bounds[0]) / 2
-    return math.log(own["relative"]) - middle, half

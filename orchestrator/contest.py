@@ -45,8 +45,9 @@ class Contest:
             np.where(comparison.disturbed[:, None], np.nan, seconds) if stayed else seconds
             for seconds, stayed in zip(self._seconds, comparison.stayed, strict=True)
         ]
+        self._every_total, self._ends = totals, np.cumsum(lengths)[:-1]
         totals = np.column_stack([seconds.sum(axis=1) for seconds in undisturbed])
-        self._totals, self._ends = totals, np.cumsum(lengths)[:-1]
+        self._totals = totals
         self._percentiles = _over_devices(totals, lengths, lambda rows: percentiles(rows, PERCENTILES))
         self._cv = _over_devices(totals, lengths, _variation)
         # All parts of all Candidates at once: one call per column would take longer than all the rest.
@@ -71,6 +72,14 @@ class Contest:
     def totals(self, candidates: Sequence[int]) -> list[Seconds]:
         """Seconds of one call of every part, ``[rounds, candidates]`` of each device; NaN where it does not count."""
         return np.split(self._totals[:, list(candidates)], self._ends)
+
+    def together(self, candidates: Sequence[int]) -> list[Seconds]:
+        """Seconds of one call of every part, ``[rounds, candidates]`` of each device, before any of them had left.
+
+        Of each device those rounds in which all of these Candidates were measured that it measured at all.
+        """
+        devices = np.split(self._every_total[:, list(candidates)], self._ends)
+        return [rows[np.isfinite(rows[:, np.isfinite(rows).any(axis=0)]).all(axis=1)] for rows in devices]
 
     def result(self, candidate: int) -> Row:
         """Return the ranking's columns that come from samples; null ones for a Candidate that has none."""

@@ -270,12 +270,12 @@ class CudaDevice(Device):
 
     def _sweep_visits(self, calls: dict[Gemm, int], timing: Timing) -> dict[Gemm, Visit]:
         lead = lead_calls(2, timing)
+        limit = min(SWEEP_BYTES, self.free_bytes() // 2)
         if timing.l2 == "hot":
             plans = {gemm: (n, 1) for gemm, n in calls.items()}
         else:
-            limit = min(SWEEP_BYTES, self.free_bytes() // 2)
             plans = sweep_plans(calls, lead, self.cache_bytes, limit)
-        pool = self._pool("sweep", next(iter(calls)).dtype, *sweep_elements(plans))
+        pool = self._pool("sweep", next(iter(calls)).dtype, *sweep_elements(plans, self.cache_bytes, limit))
         flush = timing.l2 != "hot" and not outrun_cache(plans, lead, self.cache_bytes)
         visits: dict[Gemm, Visit] = {}
         for gemm, (timed, windows) in plans.items():

@@ -1,5 +1,6 @@
 """A device that times Gemms: what all of them share, and the small interface that the rounds need."""
 
+import math
 import re
 import time
 from abc import ABC, abstractmethod
@@ -319,11 +320,19 @@ def outrun_cache(plans: dict[Gemm, tuple[int, int]], lead: int, cache_bytes: int
     return all((lead + n) * gemm.input_bytes >= L2_REUSE * cache_bytes for gemm, (n, _) in plans.items())
 
 
-def sweep_elements(plans: dict[Gemm, tuple[int, int]]) -> tuple[int, int]:
-    """Elements of inputs and of outputs that the largest of these sweeps takes."""
+def sweep_elements(plans: dict[Gemm, tuple[int, int]], cache_bytes: int, limit_bytes: int) -> tuple[int, int]:
+    """Elements of inputs and of outputs that the largest of these sweeps takes.
+
+    Where windows of its own for each call would take more than ``limit_bytes``, outputs come back, as inputs do, once
+    they have outrun the cache: a Gemm with few inputs and large outputs has many calls.
+    """
+    outputs = {gemm: windows for gemm, (_, windows) in plans.items()}
+    for gemm, windows in outputs.items():
+        if windows * gemm.bytes > limit_bytes:
+            outputs[gemm] = min(windows, math.ceil(L2_REUSE * cache_bytes / gemm.output_bytes))
     return (
         max(windows * input_elements(gemm) for gemm, (_, windows) in plans.items()),
-        max(windows * output_elements(gemm) for gemm, (_, windows) in plans.items()),
+        max(windows * output_elements(gemm) for gemm, windows in outputs.items()),
     )
 
 

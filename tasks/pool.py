@@ -164,9 +164,13 @@ class Ring:
 
 
 def sweep(pool: OperandPool, gemm: Gemm, calls: int, windows: int) -> list[Operands]:
-    """Operands of ``calls`` calls that step through ``windows`` windows from the pool's start."""
+    """Operands of ``calls`` calls that step through ``windows`` windows from the pool's start.
+
+    Through fewer windows of outputs where the pool has no more.
+    """
     inputs, outputs = input_elements(gemm), output_elements(gemm)
-    return [pool.operands(gemm, (i % windows) * inputs, (i % windows) * outputs) for i in range(calls)]
+    written = min(windows, pool.outputs.numel() // outputs)
+    return [pool.operands(gemm, (i % windows) * inputs, (i % written) * outputs) for i in range(calls)]
 
 
 def ring_elements(gemms: Sequence[Gemm], cache_bytes: int) -> tuple[int, int]:

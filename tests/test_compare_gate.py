@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator import cli
 from orchestrator.compare_gate import CONFIDENCE, EXCESS_PCT, LEVEL_PCT, Gate, gate, judge
-from orchestrator.compare_levels import Floats, rounds_of
+from orchestrator.compare_levels import Floats, family_change, rounds_of
 from orchestrator.store import RunStore, shard_table
 from tasks.family import Family
 from tasks.gemm import Gemm
@@ -19,6 +19,8 @@ from tests.builders import Cost, as_bundle, measurement, up_family
 from tests.reruns import again
 
 EXAMPLE = RunStore.open(Path(cli.__file__).parents[1] / "results" / "examples" / "h200-seed-and-mlp")
+AGAIN = Path(__file__).parent / "data" / "h200-again"
+"""Two Families of two runs one after the other on one H200."""
 VALUES = (64, 128, 192, 256, 320)
 FAMILIES = tuple(up_family(VALUES, tp=tp) for tp in (1, 2, 4))
 SLOW_FAMILY = "mlp-h4096-tp4-b4-s2048-fp16"
@@ -141,14 +143,36 @@ def test_families_in_which_less_than_the_floor_is_noise_are_counted(tmp_path: Pa
     assert found.unseen[0][1] >= found.unseen[1][1] > 3.0
 
 
-def test_a_boost_at_the_start_is_not_the_level(tmp_path: Path) -> None:
-    """In BASE the chip boosts by 18% for ten rounds, in NEW for four: the settled level is the same."""
+def test_a_boost_once_the_slow_have_left_is_not_the_level(tmp_path: Path) -> None:
+    """A Candidate leaves after 12 rounds. Then the chip boosts by 18%, in BASE to the end, in NEW for ten rounds."""
 
     def boosting(rounds: int) -> Cost:
-        return lambda gemm, number: steady(gemm, number) * (0.82 if number < rounds else 1.0)
+        def cost(gemm: Gemm, number: int) -> float:
+            left = math.nan if gemm.n == 320 and number >= 12 else 1.0
+            return steady(gemm, number) * left * (0.82 if 12 <= number < 12 + rounds else 1.0)
 
-    old, new = store_of(tmp_path / "a", boosting(10)), store_of(tmp_path / "b", boosting(4), seed=1)
-    assert gate(old, new, 1.0).passed
+        return cost
+
+    families = (up_family(VALUES),)
+    old = store_of(tmp_path / "a", boosting(40), families=families)
+    new = store_of(tmp_path / "b", boosting(10), seed=1, families=families)
+    assert gate(old, new, 0.0).passed
+    change = family_change(*(next(iter(rounds_of(store).values())) for store in (old, new)))
+    assert change.level is not None
+    assert change.level.estimate == pytest.approx(0.0, abs=0.002)
+    assert change.excess[320].estimate == pytest.approx(0.0, abs=0.003)  # by what it cost beside the others
+
+
+def test_unlike_candidates_have_one_level(tmp_path: Path) -> None:
+    """Half of the Candidates cost ten times the others: what the Family got slower by is no jump between them."""
+    families = (up_family(VALUES[:4]),)
+    unlike: Cost = lambda gemm, number: steady(gemm, number) * (10.0 if gemm.n in VALUES[:2] else 1.0)  # noqa: E731
+    slower: Cost = lambda gemm, number: 1.04 * unlike(gemm, number)  # noqa: E731
+    old = store_of(tmp_path / "a", unlike, families=families)
+    new = store_of(tmp_path / "b", slower, seed=1, families=families)
+    (named,) = gate(old, new, 3.0).slower
+    assert (named.value, named.candidates) == (None, 4)
+    assert named.percent == pytest.approx(4.0, abs=0.2)
 
 
 # How often it is wrong
@@ -199,42 +223,56 @@ def test_levels_that_move_as_measured_raise_no_more(tmp_path: Path) -> None:
     assert alarms(tmp_path, 60, LEVEL_PCT, EXCESS_PCT, 0.013) <= 7  # of 60: a chance of 1% at 5%
 
 
-# The committed example
+# What was measured
 
 
 def main(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    code = cli.main(["compare", str(EXAMPLE.path), *words])
+    code = cli.main(["compare", *words])
     return code, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_example_drawn_again_from_its_own_rounds_passes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int
-) -> None:
-    new = again(EXAMPLE, tmp_path / "new", seed=seed)
-    code, out = main(capsys, str(new.path), "--fail-if-slower", "3%")
+def test_two_runs_on_one_device_pass_at_no_floor_although_their_boosts_differ() -> None:
+    """Of one Family the second run had three times as many rounds, in which the chip had ended its boost of 16%."""
+    first, second = (RunStore.open(AGAIN / name) for name in ("first", "second"))
+    for old, new in ((first, second), (second, first)):
+        assert gate(old, new, 0.0).passed
+        found = gate(old, new, 3.0)
+        assert (found.families, found.not_judged, found.unseen) == (2, (), ())
+
+
+def test_the_example_measured_again_on_another_device_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = main(capsys, str(EXAMPLE.path), str(AGAIN / "first"), "--fail-if-slower", "3%")
     assert code == 0
-    assert "gate passed: 0 slower by 3% or more and beyond noise, of 16 families" in out
-    assert max(map(len, out.splitlines())) <= max(80, len(str(new.path)), len(str(EXAMPLE.path)))
+    assert "gate passed: 0 slower by 3% or more and beyond noise, of 2 families" in out
+    assert max(map(len, out.splitlines())) <= max(80, len(str(AGAIN / "first")), len(str(EXAMPLE.path)))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_family_of_the_example_that_is_5_percent_slower_is_named_and_no_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int
+def test_the_example_drawn_again_from_its_own_rounds_passes(tmp_path: Path) -> None:
+    found = gate(EXAMPLE, again(EXAMPLE, tmp_path / "new", seed=1), 3.0)
+    assert (found.passed, found.families) == (True, 16)
+
+
+def test_a_family_that_was_measured_again_5_percent_slower_is_named_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new = again(
-        EXAMPLE, tmp_path / "new", seed=seed, factor=lambda row: 1.05 if row["bundle_id"] == SLOW_FAMILY else 1.0
-    )
-    code, out = main(capsys, str(new.path), "--fail-if-slower", "3%", "--json")
+    new = again(EXAMPLE, tmp_path / "new", seed=1, factor=lambda row: 1.05 if row["bundle_id"] == SLOW_FAMILY else 1.0)
+    words = [str(EXAMPLE.path), str(new.path), "--fail-if-slower", "3%"]
+    code, out = main(capsys, *words, "--json")
     assert code == 3
     found = json.loads(out)["gate"]
     assert [(each["family_id"], each["value"], each["candidates"]) for each in found["slower"]] == [
         (SLOW_FAMILY, None, 51)
     ]
     assert found["passed"] is False
-    _, out = main(capsys, str(new.path), "--fail-if-slower", "3%")
+    _, out = main(capsys, *words)
     assert f"{SLOW_FAMILY} (all 51)" in out
     assert "gate failed: 1 slower by 3% or more" in out
+
+
+def test_every_family_of_the_example_is_seen_when_it_is_5_percent_slower(tmp_path: Path) -> None:
+    new = again(EXAMPLE, tmp_path / "new", seed=2, factor=lambda row: 1.05)
+    found = gate(EXAMPLE, new, 3.0)
+    assert [value for _, value in named(found)] == [None] * 16
 
 
 def test_the_confidence_is_that_of_the_docs() -> None:

@@ -9,7 +9,7 @@ import torch
 from tasks import bmm
 from tasks.calls import MAX_CALLS, lead_calls, shared_calls, visit_calls
 from tasks.cpu import CpuDevice
-from tasks.device import open_device, sweep_elements, sweep_plans
+from tasks.device import open_device, sweep_elements, sweep_plan, sweep_plans
 from tasks.gemm import KIND, LAYOUTS, Gemm, kind_of
 from tasks.pool import Operands, input_elements, output_elements
 from tasks.records import STATUSES, GemmFacts
@@ -55,7 +55,16 @@ def test_lead_calls(calls: int, timing: Timing, lead: int) -> None:
 def test_a_sweep_pool_is_as_large_as_its_largest_sweep() -> None:
     wide, long = mm(8, 4096, 64), mm(64, 64, 64)
     # wide: 512 + 4096·64 inputs and 32768 outputs a window; long: 2·4096 and 4096
-    assert sweep_elements({wide: (3, 4), long: (99, 100)}) == (4 * 262_656, 100 * 4096)
+    assert sweep_elements({wide: (3, 4), long: (99, 100)}, 10**6, 10**9) == (4 * 262_656, 100 * 4096)
+
+
+def test_large_outputs_of_small_inputs_come_back_after_three_caches() -> None:
+    """The weight gradient of an output layer among 4 tokens: 0.2 MB are read, 264 MB written."""
+    wgrad = Gemm(kind="mm", b=1, m=16128, n=8192, k=4, dtype="bf16", layout="tn")
+    plan = sweep_plan(wgrad, 4, 1, 60 * 2**20, 4 * 2**30)
+    assert plan == (970, 971)  # three caches of 60 MiB are 970.1 times the inputs
+    inputs, outputs = sweep_elements({wgrad: plan}, 60 * 2**20, 4 * 2**30)
+    assert (inputs, outputs) == (971 * input_elements(wgrad), output_elements(wgrad))
 
 
 def prepared(

@@ -348,6 +348,13 @@ def test_a_sweep_is_long_enough_in_whole_turns_and_in_memory(
     assert lead + timed < MAX_CALLS + windows
     if windows < lead + timed:  # reused within a visit: only beyond the limit, and only after three caches
         assert windows * gemm.input_bytes >= L2_REUSE * cache
+    inputs, outputs = sweep_elements({gemm: (timed, windows)}, cache, limit)
+    enough = L2_REUSE * cache
+    assert inputs <= max(limit / gemm.bytes, enough / gemm.input_bytes + 1) * input_elements(gemm)
+    assert outputs <= max(limit / gemm.bytes, enough / gemm.output_bytes + 1) * output_elements(gemm)
+    steps = sweep(pool(inputs, outputs, gemm.dtype), gemm, lead + timed, windows)
+    turn = len({step.c.data_ptr() for step in steps})
+    assert turn == lead + timed or turn * gemm.output_bytes >= min(enough, windows * gemm.output_bytes)
 
 
 def test_a_sweep_by_hand() -> None:
@@ -384,7 +391,7 @@ def test_no_sequence_of_sweeps_finds_its_inputs_in_the_cache(
     calls = data.draw(st.lists(st.integers(2, 12), min_size=len(some), max_size=len(some)))
     plans = {g: sweep_plan(g, n, lead, cache, caches * cache) for g, n in zip(some, calls, strict=True)}
     assume(outrun_cache(plans, lead, cache))  # else the cache is flushed before each visit
-    of = pool(*sweep_elements(plans))
+    of = pool(*sweep_elements(plans, cache, caches * cache))
     traffic = Traffic()
     # One Gemm's windows end inside another's, and padding makes the other reach them a little sooner.
     near = max(gemm.input_bytes for gemm in some) if len(some) > 1 else 0
