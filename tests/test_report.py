@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -180,29 +178,3 @@ def test_help_needs_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-def commands() -> list[str]:
-    """What README and docs/report.md tell to type."""
-    texts = [(ROOT / name).read_text("utf-8") for name in ("README.md", "docs/report.md")]
-    found = re.findall(r"^    python -m orchestrator report ([^#\n]*)", "\n".join(texts), re.MULTILINE)
-    return list(dict.fromkeys(each.strip() for each in found))
-
-
-def test_the_docs_have_commands() -> None:
-    assert len(commands()) == 8
-
-
-@pytest.mark.parametrize("command", commands())
-def test_a_command_of_the_docs_runs(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    written_run(tmp_path / "results", [up_family([64, 96])])
-    (tmp_path / "results" / "examples").symlink_to(EXAMPLES)
-    (tmp_path / "layer.json").write_text(json.dumps(LAYER))
-    before = set(tmp_path.iterdir())
-    code, out, err = call(capsys, *shlex.split(command))
-    assert (code, err) == (0, "")
-    assert "--format md" in command or len(set(tmp_path.iterdir()) - before) == 1
-    assert out
