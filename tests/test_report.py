@@ -104,10 +104,16 @@ def wrong(tmp_path: Path) -> list[tuple[list[str], str]]:
         ([EXAMPLE, "--format", "png", "--family", "x", "--out", str(tmp_path / "a")], "unknown family 'x'"),
         ([EXAMPLE, "--format", "pdf"], "invalid choice: 'pdf'"),
         ([EXAMPLE, "--plot", "pie"], "invalid choice: 'pie'"),
+        (
+            [EXAMPLE, "--plot", "roofline", "--family", "x"],
+            "--plot and --family: only of --format png and svg, not html",
+        ),
+        ([EXAMPLE, "--format", "svg", "--layer", "x"], "--layer: only of --format html and md, not svg"),
+        ([EXAMPLE, "--format", "svg", "--plot", "gain", "--family", "x"], "--family: only of --plot family, not gain"),
     ]
 
 
-@pytest.mark.parametrize("case", range(10))
+@pytest.mark.parametrize("case", range(13))
 def test_a_mistake_is_named_with_exit_code_2(case: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     words, message = wrong(tmp_path)[case]

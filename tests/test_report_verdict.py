@@ -46,7 +46,9 @@ def test_a_best_that_cannot_be_told_from_the_baseline_has_no_gain_in_its_sentenc
 
 
 def test_the_baseline_may_be_the_best_or_missing_or_not_measured() -> None:
-    assert "it is the baseline" in verdict([row(128, 1.0, 1, baseline=True), row(96, 1.5, 2)]).sentence
+    found = verdict([row(128, 1.0, 1, baseline=True, speedup=1.0), row(96, 1.5, 2)])
+    assert "it is the baseline" in found.sentence
+    assert (found.gain, found.distinct) == (0.0, False)
     nothing = {"speedup": None, "speedup_low": None, "speedup_high": None}
     assert "there is no baseline" in verdict([row(128, 1.0, 1, **nothing)]).sentence
     failed = row(96, 1.0, 1, baseline=True) | FAILED

@@ -18,8 +18,8 @@ class Verdict:
     """A Family's outcome. best: the value that costs the least per FLOP; None where nothing was measured.
 
     tied: the values that cannot be told from it, itself left out. lean: of all these the one with the fewest
-    parameters. gain: how much faster than the baseline, 0.03 is 3%; None without one. distinct: whether the interval
-    tells the best from the baseline. state: what to know before believing the order.
+    parameters. gain: how much faster than the baseline, 0.03 is 3%, 0 where it is the best itself; None without one.
+    distinct: whether the interval tells the best from the baseline. state: what to know before believing the order.
     """
 
     axis: str
@@ -46,7 +46,7 @@ def verdict(rows: Sequence[Row]) -> Verdict:
         return _nothing(axis, baseline, failed)
     best = min(ranked, key=lambda row: (row["relative"], row["value"]))
     tied = tuple(row["value"] for row in ranked if row["tie_group"] == 1 and row is not best)
-    gain = None if best["baseline"] or best["speedup"] is None else best["speedup"] - 1
+    gain = None if best["speedup"] is None else best["speedup"] - 1
     found = Verdict(
         axis=axis,
         best=best["value"],
@@ -86,7 +86,8 @@ def _nothing(axis: str, baseline: Row | None, failed: Sequence[Row]) -> Verdict:
 
 def _distinct(best: Row) -> bool:
     low, high = best["speedup_low"], best["speedup_high"]
-    return best["speedup"] is not None and not (low is not None and high is not None and low <= 1 <= high)
+    told_apart = low is None or high is None or not low <= 1 <= high
+    return best["speedup"] is not None and not best["baseline"] and told_apart
 
 
 def _lead(found: Verdict, best: Row) -> str:

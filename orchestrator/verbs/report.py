@@ -35,8 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layer", metavar="FILE", action="append", default=[], help="what `layer --json` printed, for its shares"
     )
-    parser.add_argument("--plot", choices=PLOTS, default="family", help="png, svg: which plot (default: family)")
-    parser.add_argument("--family", default="", metavar="ID", help="png, svg: the Family whose id begins with this")
+    parser.add_argument("--plot", choices=PLOTS, help="png, svg: which plot (default: family)")
+    parser.add_argument("--family", metavar="ID", help="png, svg: the Family whose id begins with this")
     parser.add_argument(
         "--include-suspects",
         action="store_true",
@@ -49,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Rank the runs, draw up the report and write it; 1 where a shard could not be read."""
     form = _format(arguments)
+    _refuse_strangers(arguments, form)
     out = _place(arguments.out, form)
     if missing := [name for name in NEEDED.get(form, ()) if find_spec(name) is None]:
         names = " and ".join(missing)
@@ -69,7 +70,7 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         from orchestrator.report.picture import picture
 
-        content = picture(runs, form, arguments.plot, arguments.family)
+        content = picture(runs, form, arguments.plot or "family", arguments.family or "")
     _write(out, content, runs)
     return int(any(run.ranking.problems for run in runs))
 
@@ -77,6 +78,18 @@ def execute(arguments: argparse.Namespace) -> int:
 def _format(arguments: argparse.Namespace) -> str:
     suffix = Path(arguments.out or "").suffix.lower().removeprefix(".")
     return str(arguments.format or (suffix if suffix in FORMATS else "html"))
+
+
+def _refuse_strangers(arguments: argparse.Namespace, form: str) -> None:
+    """Raise where an option is not of the format: it would be passed over in silence."""
+    of_plots = {"--plot": arguments.plot, "--family": arguments.family}
+    given = [name for name, value in of_plots.items() if value is not None]
+    if given and form not in ("png", "svg"):
+        raise InvalidValueError(f"{' and '.join(given)}: only of --format png and svg, not {form}")
+    if arguments.layer and form in ("png", "svg"):
+        raise InvalidValueError(f"--layer: only of --format html and md, not {form}")
+    if arguments.family is not None and arguments.plot not in (None, "family"):
+        raise InvalidValueError(f"--family: only of --plot family, not {arguments.plot}")
 
 
 def _place(out: str | None, form: str) -> Path | None:

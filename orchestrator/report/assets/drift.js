@@ -42,6 +42,7 @@ function drawDrift(place, data) {
   // What the Shards do not carry has no panel.
   const known = (trace) => trace.y.some((value) => value !== null);
   const panels = PANELS.filter(([name]) => traces.some((trace) => (trace.yaxis ?? "y") === name && known(trace)));
+  if (!panels.length) return note(place, "The Shards carry no clocks, power or temperature.");
   const axes = {};
   panels.forEach(([name, title], i) => {
     const height = (1 + GAP) / panels.length;

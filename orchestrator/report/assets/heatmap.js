@@ -105,14 +105,14 @@ function heatmap(records, nameX, nameY, values, wanted) {
   const used = (name) => values[name].filter((value) => records.some((each) => each.dimensions[name] === value));
   const [across, down] = [used(nameX), nameX === nameY ? [null] : used(nameY)];
   const at = (x, y) => best.get(JSON.stringify([x, nameX === nameY ? x : y]));
-  const grid = (read) => down.map((y) => across.map((x) => (at(x, y) ? read(at(x, y)) : null)));
+  const grid = (read, none = "") => down.map((y) => across.map((x) => (at(x, y) ? read(at(x, y)) : none)));
   const small = across.length * down.length <= 150 && across.length <= 12;
   const tell = (each) => `${hover(`${each.label}, ${each.title}`, each.best)}${counts.get(key(each)) > 1 ? `<br>the highest of ${counts.get(key(each))} Families` : ""}`;
   const trace = {
     type: "heatmap",
     x: across.map(tick),
     y: down.map((value) => (value === null ? "" : tick(value))),
-    z: grid(wanted.value),
+    z: grid(wanted.value, null),
     text: grid((each) => wanted.text(wanted.value(each))),
     texttemplate: small ? "%{text}" : "",
     customdata: grid(tell),
