@@ -66,6 +66,16 @@ class Browser:
         urls = (each["params"]["request"]["url"] for each in found if each["method"] == "Network.requestWillBeSent")
         return [url for url in urls if not url.startswith(NO_REQUEST)]
 
+    def plots(self) -> list[Any]:
+        """The plots of what is open and not filtered away."""
+        script = """
+            return [...document.querySelectorAll('.plot')].filter((place) => {
+              const card = place.closest('.family');
+              return !place.closest('[hidden]') && (card === null || card.open);
+            });
+        """  # checkVisibility() would lay out each closed card
+        return list(self.run(script))
+
     def point_at(self, place: str) -> str:
         """Put the mouse on an element by its CSS selector; return what is told beside it."""
         box = self.run("return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", place)
@@ -95,7 +105,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
         script = """
             const [width, height] = arguments[0];
-            const plots = [...document.querySelectorAll('.plot')].filter((place) => place.checkVisibility());
+            const plots = arguments[1];
             return plots.filter((place) => {
               const sheet = place.closest('.family, figure');
               const drawn = place.querySelector('.main-svg');
@@ -107,7 +117,7 @@ class Browser:
               return apart || out || whole.height > height || box.width < 100;
             }).map((place) => place.getAttribute('aria-label'));
         """
-        found = self.run(script, PAPER)
+        found = self.run(script, PAPER, self.plots())
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
         return [str(each) for each in found]
 

@@ -102,13 +102,9 @@ def _hostile() -> ReportRun:
 
 def draw_all(window: "Browser", most: int = 40) -> None:
     """Bring each plot into view and wait until it is drawn, or says why it is not."""
-    drawn = "(place) => place.querySelector('.main-svg') || place.classList.contains('note')"
-    for i in range(most):
-        seen = f"[...document.querySelectorAll('.plot')].filter((place) => place.checkVisibility())[{i}]"
-        if not window.run(f"return {seen} !== undefined"):
-            return
-        window.run(f"{seen}.scrollIntoView({{block: 'center'}})")
-        window.until(f"({drawn})({seen})")
+    for plot in window.plots()[:most]:
+        window.run("window.plot = arguments[0]; plot.scrollIntoView({block: 'center'})", plot)
+        window.until("plot.querySelector('.main-svg') !== null || plot.classList.contains('note')")
 
 
 @pytest.mark.parametrize("width", [1440, 390])
