@@ -83,8 +83,8 @@ class Browser:
         for step in (5, 0):
             moved = {"type": "mouseMoved", "x": x + step, "y": y + step}
             self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", moved)
-        self.until("document.querySelector('.hoverlayer .hovertext') !== null")
-        return str(self.run("return document.querySelector('.hoverlayer .hovertext').textContent"))
+        self.until("!document.getElementById('tip').hidden")
+        return str(self.run("return document.getElementById('tip').innerText"))
 
     def write(self, field: str, text: str) -> None:
         """Fill in a field by its CSS selector."""

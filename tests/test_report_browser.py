@@ -147,8 +147,26 @@ def test_pointing_at_a_candidate_tells_all_that_is_known(window: "Browser", page
     told = window.point_at('.family[data-id="mlp-h4096-tp8-b4-s2048-fp16"] .scatterlayer .trace:last-of-type .point')
     for fact in ("d_ff: 10920", "TFLOP/s: 185.2", "gate_up", "baseline", "tie group 10", "alignment: 1 of 1365"):
         assert fact in told
-    for name in ("SM clock", "temperature, power", "energy of a call", "Samples", "p95", "parameters: 134,184,960"):
+    for name in (
+        "SM clock",
+        "temperature, power",
+        "energy of a call",
+        "Samples",
+        "p5 to p95",
+        "parameters: 134,184,960",
+    ):
         assert name in told
+
+
+def test_what_is_told_of_a_candidate_fits_a_phone(window: "Browser", pages: dict[str, Path]) -> None:
+    window.open(pages["committed"], width=390, height=844)
+    window.show(".family .plot")
+    window.point_at(".family .scatterlayer .trace:last-of-type .point")
+    box = window.run("return document.getElementById('tip').getBoundingClientRect().toJSON()")
+    assert box["left"] >= 0
+    assert box["top"] >= 0
+    assert box["right"] <= 390
+    assert box["bottom"] <= 844
 
 
 def test_a_hostile_name_is_told_as_text(window: "Browser", pages: dict[str, Path]) -> None:
@@ -233,6 +251,7 @@ def test_only_what_is_near_the_best_fills_the_plot_where_it_is_asked_for(
     assert window.run(f"return {low}") < 250
     window.run("document.getElementById('near').click()")
     window.until(f"{low} > 600")
+    assert "tie group" in window.point_at(".family .scatterlayer .trace .point")
 
 
 def test_of_a_thousand_families_only_what_is_in_view_is_drawn(window: "Browser", pages: dict[str, Path]) -> None:

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from orchestrator.report.layers import Bar
     from orchestrator.report.source import ReportRun
 
-SCRIPTS = ("data.js", "style.js", "facts.js", "family.js", "heatmap.js", "roof.js", "layer.js", "drift.js", "page.js")
+SCRIPTS = (
+    "data.js",
+    "style.js",
+    "tip.js",
+    "facts.js",
+    "family.js",
+    "heatmap.js",
+    "roof.js",
+    "layer.js",
+    "drift.js",
+    "page.js",
+)
 OPEN = 24
 """Families up to which all are open when the page is; of more, the first ones."""
 MOST_DEVICES = 500

@@ -11,18 +11,21 @@ function clock(courses) {
 
 function courseTraces(course, i, several, time) {
   const colour = SERIES[i % SERIES.length];
-  const name = plain(course.uuid, 24).replace(/%/g, "&#37;"); // a template would read it
+  const name = plain(course.uuid, 24);
   const shown = (kind) => (several ? `${name} ${kind}` : kind);
   const base = { type: "scatter", legendgroup: name, showlegend: false };
   const at = (minutes) => minutes.map((value) => value * time.factor);
   const shards = (y, unit, axisName, more) => ({
     ...base, mode: "lines+markers", x: at(course.minutes), y, yaxis: axisName, line: { color: colour, width: 1.5 }, marker: { size: 5, color: colour },
-    text: course.families.map((family, place) => `${name}<br>${plain(family)}<br><b>${y[place] === null ? "?" : significant(y[place])} ${unit}</b>`),
-    hovertemplate: `%{text}<br>%{x:.1f} ${time.unit}<extra></extra>`, ...more,
+    customdata: course.families.map((family, place) => told(course.uuid, [
+      ["Family", family], [unit, y[place] === null ? "?" : significant(y[place])], [time.unit, at(course.minutes)[place].toFixed(1)],
+    ])),
+    hoverinfo: "none", ...more,
   });
   const level = (x, y, kind, symbol, mode) => ({
     ...base, mode, x, y, showlegend: x.length > 0, name: shown(kind), line: { color: colour, width: 1 }, marker: { size: symbol === "diamond" ? 8 : 4, color: colour, symbol },
-    hovertemplate: `${name}<br>${kind} <b>%{y:+.2f}%</b><br>%{x:.1f} ${time.unit}<extra></extra>`,
+    customdata: y.map((value, place) => told(course.uuid, [[kind, percent(value / 100, 2)], [time.unit, x[place].toFixed(1)]])),
+    hoverinfo: "none",
   });
   return [
     level(at(course.round_minutes), course.level, "rounds", "circle", "markers"),

@@ -34,10 +34,11 @@ function facts(row) {
     return found;
   }
   add("TFLOP/s", row.tflops, (v) => significant(v));
-  for (const part of row.parts.length > 1 ? row.parts : []) found.push([`  ${part.part}`, `${significant(part.tflops)} TFLOP/s, ${(100 * part.share).toFixed(0)}% of the time`]);
+  for (const part of row.parts.length > 1 ? row.parts : []) found.push([part.part, `${significant(part.tflops)} TFLOP/s, ${(100 * part.share).toFixed(0)}% of the time`]);
   found.push(["cost over the best's", `${row.relative.toFixed(4)} (${interval(row)})`], ["over the baseline", versusBaseline(row)]);
   found.push(["rank", `${row.rank}, tie group ${row.tie_group}`]);
-  add("time of a call", row.seconds, (v) => `${duration(v)} (p5 ${duration(row.p5_s)}, p95 ${duration(row.p95_s)})`);
+  add("time of a call", row.seconds, duration);
+  add("p5 to p95", row.p5_s, (v) => `${duration(v)} to ${duration(row.p95_s)}`);
   add("Samples", row.samples, (v) => `${v} in ${row.rounds} Rounds${row.cv === null ? "" : `, cv ${(100 * row.cv).toFixed(1)}%`}`);
   add("alignment", row.align_local, (v) => `${v} of ${row.local_dim ?? "?"}`);
   add("parameters", row.params, (v) => v.toLocaleString("en"));
@@ -49,9 +50,4 @@ function facts(row) {
   add("state", flags(row), String);
   add("devices", row.devices.length, (v) => (v === 1 ? row.devices[0] : String(v)));
   return found;
-}
-
-function hover(title, row) {
-  const lines = facts(row).map(([name, text]) => `${plain(name)}: <b>${plain(text)}</b>`);
-  return [plain(title), ...lines].join("<br>");
 }

@@ -24,8 +24,8 @@ function points(name, rows, title, marker, more = {}) {
       width: 2,
       color: "#8a94a0",
     },
-    text: rows.map((row) => hover(title, row)),
-    hovertemplate: "%{text}<extra></extra>",
+    customdata: rows.map((row) => told(title, facts(row))),
+    hoverinfo: "none",
     marker: { size: 9, line: { width: rows.map((row) => (row.tie_group === 1 ? 2 : 0)), color: RING }, ...marker },
     ...more,
   };
@@ -144,5 +144,3 @@ function listFamily(place, data, family) {
   }
   place.append(box);
 }
-
-const plainCut = (text) => (text.length > 200 ? `${text.slice(0, 199)}…` : text);

@@ -107,7 +107,10 @@ function heatmap(records, nameX, nameY, values, wanted) {
   const at = (x, y) => best.get(JSON.stringify([x, nameX === nameY ? x : y]));
   const grid = (read, none = "") => down.map((y) => across.map((x) => (at(x, y) ? read(at(x, y)) : none)));
   const small = across.length * down.length <= 150 && across.length <= 12;
-  const tell = (each) => `${hover(`${each.label}, ${each.title}`, each.best)}${counts.get(key(each)) > 1 ? `<br>the highest of ${counts.get(key(each))} Families` : ""}`;
+  const tell = (each) => {
+    const several = counts.get(key(each)) > 1 ? [["the highest of", `${counts.get(key(each))} Families`]] : [];
+    return told(`${each.label}, ${each.title}`, [...facts(each.best), ...several]);
+  };
   const trace = {
     type: "heatmap",
     x: across.map(tick),
@@ -116,7 +119,7 @@ function heatmap(records, nameX, nameY, values, wanted) {
     text: grid((each) => wanted.text(wanted.value(each))),
     texttemplate: small ? "%{text}" : "",
     customdata: grid(tell),
-    hovertemplate: "%{customdata}<extra></extra>",
+    hoverinfo: "none",
     hoverongaps: false,
     colorscale: wanted.colours,
     xgap: 2,

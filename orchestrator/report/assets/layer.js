@@ -18,11 +18,10 @@ function drawLayers(place, data) {
     return {
       type: "bar", orientation: "h", name: plain(name, 40), y: bars.map((bar, i) => `${i + 1}. ${plain(bar.title, 70)}`),
       x: parts.map((each) => (each === null ? 0 : 100 * each.share)), marker: { color: colours[seen[kind] % colours.length] },
-      text: parts.map((each, i) => (each === null ? "" : [
-        plain(bars[i].title), `${plain(name)} (${plain(kind)}): <b>${(100 * each.share).toFixed(1)}%</b>`,
-        `${each.times} × <b>${duration(each.seconds)}</b>`, plain(bars[i].gpu),
-      ].join("<br>"))),
-      textposition: "none", hovertemplate: "%{text}<extra></extra>",
+      customdata: parts.map((each, i) => (each === null ? "" : told(bars[i].title, [
+        [`${name} (${kind})`, `${(100 * each.share).toFixed(1)}%`], ["time", `${each.times} × ${duration(each.seconds)}`], ["GPU", bars[i].gpu],
+      ]))),
+      hoverinfo: "none",
     };
   });
   const narrow = place.clientWidth < 600;

@@ -111,6 +111,7 @@ async function start() {
   }
   document.getElementById("roof-lead").textContent = roofLead(data);
   const ready = lazily(draws);
+  for (const event of ["scroll", "beforeprint"]) window.addEventListener(event, hideTip, { capture: true, passive: true });
   window.addEventListener("beforeprint", () => {
     [...document.querySelectorAll(".plot")].filter(onPaper).slice(0, MOST_PRINTED).forEach(ready);
   });

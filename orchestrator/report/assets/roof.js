@@ -1,20 +1,18 @@
 // Rates over FLOPs per byte, under the ceilings of the catalogue.
 
-function roofHover(data, spots, i) {
+function roofFacts(data, spots, i) {
   const family = data.families[spots.family[i]];
-  const lines = [
-    plain(`${spots.name}`), plain(family.title), `${plain(family.axis)}: <b>${spots.value[i]}</b>`,
-    `TFLOP/s: <b>${significant(spots.tflops[i])}</b>`, `FLOP per byte: <b>${significant(spots.intensity[i])}</b>`,
-  ];
-  if (spots.share[i] !== null) lines.push(`of what the ceilings allow: <b>${(100 * spots.share[i]).toFixed(0)}%</b>`);
-  return lines.join("<br>");
+  const found = [[family.axis, spots.value[i]], ["TFLOP/s", significant(spots.tflops[i])], ["FLOP per byte", significant(spots.intensity[i])]];
+  if (spots.share[i] !== null) found.push(["of what the ceilings allow", `${(100 * spots.share[i]).toFixed(0)}%`]);
+  return told(`${spots.name}: ${family.title}`, found);
 }
 
 function ceilingLine(ceiling, low, high, i) {
   const bandwidth = ceiling.tflops / ceiling.ridge;
+  const name = `${ceiling.gpu} ${ceiling.dtypes.join(", ")}: ${ceiling.tflops} TFLOP/s`;
   return {
-    type: "scatter", mode: "lines", name: plain(`${ceiling.gpu} ${ceiling.dtypes.join(", ")}: ${ceiling.tflops} TFLOP/s`, 60),
-    x: [low, ceiling.ridge, high], y: [low * bandwidth, ceiling.tflops, ceiling.tflops], hoverinfo: "name",
+    type: "scatter", mode: "lines", name: plain(name, 60), customdata: Array(3).fill(told(name, [])),
+    x: [low, ceiling.ridge, high], y: [low * bandwidth, ceiling.tflops, ceiling.tflops], hoverinfo: "none",
     line: { color: SERIES[i % SERIES.length], width: 2, dash: i < SERIES.length ? "solid" : "dash" },
   };
 }
@@ -27,7 +25,7 @@ function drawRoof(place, data) {
   const lines = ceilings.map((each, i) => ceilingLine(each, low, high, i));
   const traces = spots.map((each, i) => ({
     type: "scatter", mode: "markers", name: plain(each.name, 60), x: each.intensity, y: each.tflops,
-    text: each.intensity.map((_, at) => roofHover(data, each, at)), hovertemplate: "%{text}<extra></extra>",
+    customdata: each.intensity.map((_, at) => roofFacts(data, each, at)), hoverinfo: "none",
     marker: { size: 6, opacity: 0.75, color: SERIES[(i + ceilings.length) % SERIES.length], symbol: ALIGNED[(i + 6) % ALIGNED.length].symbol },
   }));
   const log = (title) => axis(title, { type: "log", tickvals: TICKS, ticktext: TICKS.map(String) });

@@ -49,7 +49,6 @@ function layout(more = {}) {
     margin: { l: 56, r: 12, t: 30, b: 44 },
     hovermode: "closest",
     modebar: { bgcolor: "rgba(0,0,0,0)", color: "#7a8592", activecolor: "#2f7fd1" },
-    hoverlabel: { bgcolor: "#17202b", bordercolor: "#17202b", font: { ...FONT, color: "#ffffff" }, align: "left" },
     legend: { orientation: "h", y: -0.18, yanchor: "top", x: 0, font: FONT },
     ...more,
   };
@@ -58,7 +57,9 @@ function layout(more = {}) {
 // Draw, and remember the shape, so that paper can scale what was drawn for the screen.
 function draw(place, traces, wanted) {
   const drawn = Plotly.newPlot(place, traces, wanted, CONFIG);
+  for (const event of ["plotly_afterplot", "plotly_hover", "plotly_unhover"]) place.removeAllListeners(event); // of an earlier drawing
   place.on("plotly_afterplot", () => scalable(place));
+  tellOf(place);
   scalable(place);
   return drawn;
 }
