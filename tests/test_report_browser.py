@@ -251,7 +251,7 @@ def test_only_what_is_near_the_best_fills_the_plot_where_it_is_asked_for(
     assert window.run(f"return {low}") < 250
     window.run("document.getElementById('near').click()")
     window.until(f"{low} > 600")
-    assert "tie group" in window.point_at(".family .scatterlayer .trace .point")
+    assert "tie group" in window.point_at(".family .scatterlayer .trace:nth-last-of-type(2) .point")
 
 
 def test_of_a_thousand_families_only_what_is_in_view_is_drawn(window: "Browser", pages: dict[str, Path]) -> None:
