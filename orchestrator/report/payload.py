@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +48,6 @@ def _rounded(value: object) -> object:
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
         return [_rounded(each) for each in value]
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):  # not Mapping: there are millions of values, and that question is slow
         return {str(name): _rounded(each) for name, each in value.items()}
     return value
