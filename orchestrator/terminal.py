@@ -67,13 +67,13 @@ def show(
 
 def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:
     """Return the tables as Markdown: what ``ranking.md`` holds."""
-    blocks = [f"# Ranking of {_escaped(run.resolve().name)}", f"Candidates: {_count_line(ranking)}."]
-    blocks += map(_escaped, notes)
+    blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(ranking)}."]
+    blocks += map(escaped, notes)
     for family in family_tables(ranking, top):
-        blocks += _markdown_blocks(family)
+        blocks += markdown_blocks(family)
     blocks += [LEGEND] if ranking.num_rows else []
     for table in fleet_tables(fleets):
-        blocks += _markdown_blocks(table)
+        blocks += markdown_blocks(table)
     return "\n\n".join([*blocks, FLEET_LEGEND] if fleets else blocks) + "\n"
 
 
@@ -83,8 +83,9 @@ def _renderable(table: TextTable, width: int) -> RenderableType:
     return Group(Text(table.title, style="bold cyan"), *notes, *drawn, Text())
 
 
-def _markdown_blocks(table: TextTable) -> list[str]:
-    blocks = [f"## {_escaped(table.title)}", *map(_escaped, table.notes)]
+def markdown_blocks(table: TextTable) -> list[str]:
+    """Return a table as blocks of Markdown: its title, its notes, its rows."""
+    blocks = [f"## {escaped(table.title)}", *map(escaped, table.notes)]
     return [*blocks, _markdown_table(table)] if table.rows else blocks
 
 
@@ -99,6 +100,6 @@ def _count_line(ranking: pa.Table) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items()) or NOTHING
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Keep names and messages from being read as Markdown or HTML."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
