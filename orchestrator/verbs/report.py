@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.completion import completed, run_names
 from orchestrator.errors import InvalidValueError, StoreError
 from orchestrator.report import FORMATS, PLOTS
 from orchestrator.verbs.arguments import add_dir
@@ -26,9 +27,10 @@ NEEDED = {"html": ("jinja2", "plotly"), "png": ("matplotlib",), "svg": ("matplot
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument(
+    runs = parser.add_argument(
         "runs", nargs="*", metavar="RUN", help="path, URI, name or latest (the default); several stand side by side"
     )
+    completed(runs, run_names)
     add_dir(parser)
     parser.add_argument("--out", metavar="FILE", help="where it goes (default: report.html, report.png, …)")
     parser.add_argument("--format", choices=FORMATS, help="what is written (default: by the name of --out, else html)")
