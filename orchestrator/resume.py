@@ -1,7 +1,7 @@
 """What a run's Shards hold already, and whether a new driver may go on with it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from orchestrator.canary import Reading, is_canary
 from orchestrator.lanes import Earlier
-from orchestrator.store import RunStore
+from orchestrator.store import RunStore, file_id
 from orchestrator.suspects import readings, split
 from orchestrator.verdict import Verdict, judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
@@ -83,28 +83,33 @@ def former(
     placement: str,
     min_rounds: int,
     retry: frozenset[str] = frozenset(),
-    wanted: frozenset[str] | None = None,
+    planned: Mapping[str, frozenset[str]] | None = None,
 ) -> Former:
     """Read what ``store`` holds; Bundles with a Gemm whose status is in ``retry`` count as not ended.
 
-    wanted: the ids of the plan's Bundles; Shards of others, strangers in the run, count for nothing.
+    planned: the plan's Bundles, and the ids of the Gemms of each. Shards of others, strangers in the run, count for
+    nothing; a Bundle that has got further Gemms has not ended.
     """
     reader = store.reader()
     # The samples first, although they are of no use here: a Shard in which they are corrupt has to be measured again.
     samples = reader.samples(SAMPLE_COLUMNS).table
     rows = reader.facts().table.select(COLUMNS).to_pylist()
     canary_rows, sweep_rows = split(rows)
-    if wanted is not None:
-        sweep_rows = [row for row in sweep_rows if row["bundle_id"] in wanted]
+    if planned is not None:
+        sweep_rows = [row for row in sweep_rows if row["bundle_id"] in planned]
     found = _readings(samples, canary_rows)
     verdict = judge(found)
-    attempts, canaries = _attempts(store)
+    attempts, canaries = _attempts(store, rows, planned or {})
     last: dict[str, dict[str, list[Row]]] = defaultdict(dict)
     for shard in _shards(sweep_rows):
         lane = shard[0]["gpu"] if placement == "split" else shard[0]["uuid"]
         last[lane][shard[0]["bundle_id"]] = shard
     ended = {
-        lane: {bundle_id: shard for bundle_id, shard in shards.items() if _has_ended(shard, min_rounds, retry, verdict)}
+        lane: {
+            bundle_id: shard
+            for bundle_id, shard in shards.items()
+            if _has_ended(shard, min_rounds, retry, verdict) and _has_all(shard, planned)
+        }
         for lane, shards in last.items()
     }
     kept = [shard for shards in ended.values() for shard in shards.values()]
@@ -121,26 +126,35 @@ def former(
     )
 
 
-def _attempts(store: RunStore) -> tuple[dict[str, int], dict[str, int]]:
+def _attempts(store: RunStore, rows: Sequence[Row], wanted: Iterable[str]) -> tuple[dict[str, int], dict[str, int]]:
     """The highest attempt there is, by Bundle, and by device for its canaries.
 
-    By the files' names: the name of a corrupt one is taken too.
+    By the files' names, which are not quite the ids: the name of a corrupt one is taken too.
     """
+    bundle_ids = {file_id(bundle_id): bundle_id for bundle_id in (*wanted, *(row["bundle_id"] for row in rows))}
+    uuids = {file_id(row["uuid"]): row["uuid"] for row in rows}
     attempts: dict[str, int] = {}
     canaries: dict[str, int] = {}
-    for device, bundle_id, attempt in store.attempts():
+    for device, bundle, attempt in store.attempts():
+        bundle_id, uuid = bundle_ids.get(bundle, bundle), uuids.get(device, device)
         attempts[bundle_id] = max(attempts.get(bundle_id, 0), attempt)
         if is_canary(bundle_id):
-            canaries[device] = max(canaries.get(device, 0), attempt)
+            canaries[uuid] = max(canaries.get(uuid, 0), attempt)
     return attempts, canaries
 
 
 def _has_ended(shard: list[Row], min_rounds: int, retry: frozenset[str], verdict: Verdict) -> bool:
     """Whether the Bundle needs no more work after this Shard, its last one."""
     first = shard[0]
-    whole = first["stop_reason"] != "interrupted" or first["rounds"] >= min_rounds
+    by_rounds = first["protocol"] != "seed"  # which has one round, however much of it was made
+    whole = first["stop_reason"] != "interrupted" or (by_rounds and first["rounds"] >= min_rounds)
     again = any(row["status"] in retry for row in shard)
     return whole and not again and not verdict.suspect(first["uuid"], first["canary"])
+
+
+def _has_all(shard: list[Row], planned: Mapping[str, frozenset[str]] | None) -> bool:
+    """Whether the Shard knows of every Gemm that its Bundle has in the plan."""
+    return planned is None or planned[shard[0]["bundle_id"]] <= {row["gemm_id"] for row in shard}
 
 
 def _failed(shard: list[Row]) -> set[str]:

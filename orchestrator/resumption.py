@@ -163,8 +163,10 @@ def prepare(store: "RunStore", chosen: Chosen, wish: Wish) -> "Former":
     config = chosen.config
     _refuse(store, chosen.differences, wish)
     sweep_temporaries(store.path)
-    wanted = frozenset(bundle.bundle_id for bundle in chosen.expansion.bundles)
-    found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry, wanted)
+    planned = {
+        bundle.bundle_id: frozenset(gemm.gemm_id for gemm in bundle.gemms) for bundle in chosen.expansion.bundles
+    }
+    found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry, planned)
     if wish.anyway:
         return replace(found, environments={})
     _refuse(store, _measured_otherwise(store, found, chosen), wish)

@@ -24,6 +24,9 @@ PLACEMENTS = ("split", "replicate")
 RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 """What may name a run: it is a directory's name on every system."""
 
+LATEST = "latest"
+"""What names the last run, wherever a run is asked for."""
+
 
 def _role_names() -> Iterable[str]:
     from orchestrator.roles import ROLES
@@ -50,6 +53,8 @@ def _conf_names() -> Iterable[str]:
 
 
 def _directory_name(name: str) -> None:
+    if name == LATEST:
+        raise InvalidValueError(f"'{LATEST}' means the last run: give this one another name")
     if not RUN_NAME.fullmatch(name) or len(name) > 100:
         raise InvalidValueError(
             f"'{shorten(name)}' cannot name a run: use at most 100 letters (a to z), digits, '.', '_', '+' and '-', "
@@ -235,7 +240,7 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         "visit_us": _meta("microseconds that the timed calls of a visit fill", Number(above=0, high=1e7)),
         "soak_min_s": _meta("least seconds of load before the first family", seconds),
         "soak_max_s": _meta("most seconds of load before the first family", seconds),
-        "seed": _meta("seed of the random orders and operands", Integer(low=0)),
+        "seed": _meta("seed of the random orders", Integer(low=0)),
         "redo_throttled": _meta("times a throttled family is measured again", Integer(low=0, high=10)),
     }
 

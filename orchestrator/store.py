@@ -71,6 +71,15 @@ def safe_name(text: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", text.lower())) or "unknown"
 
 
+def file_id(text: str) -> str:
+    """Return an id as it stands in the names of files: several ids may have the same.
+
+    >>> file_id("mlp-h4096-tp8-b4-s2048-bf16-fwd+bwd"), file_id("MIG-GPU-x/7/0")
+    ('mlp-h4096-tp8-b4-s2048-bf16-fwd-bwd', 'MIG-GPU-x-7-0')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text).lstrip(".") or "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class RunStore:
     """One run's directory: ``manifest.json``, ``shards/``, ``ranking.parquet``, ``ranking.md``."""
@@ -151,16 +160,15 @@ class RunStore:
 
     def shard_path(self, gpu: str, uuid: str, bundle_id: str, attempt: int) -> Path:
         """Where the Shard of one attempt at one Bundle on one device lies."""
-        device = re.sub(r"[^A-Za-z0-9._-]", "-", uuid).lstrip(".") or "unknown"
-        bundle = re.sub(r"[^A-Za-z0-9._-]", "-", bundle_id).lstrip(".")
-        return self.path / "shards" / f"gpu={safe_name(gpu)}" / f"device={device}" / f"{bundle}.{attempt}.parquet"
+        device = self.path / "shards" / f"gpu={safe_name(gpu)}" / f"device={file_id(uuid)}"
+        return device / f"{file_id(bundle_id)}.{attempt}.parquet"
 
     def shard_paths(self) -> tuple[Path, ...]:
         """All Shards, in a fixed order."""
         return tuple(sorted(self.path.glob("shards/gpu=*/device=*/[!.]*.parquet")))
 
     def attempts(self) -> list[tuple[str, str, int]]:
-        """Return (device, Bundle id, attempt) of every Shard by its file's name, also of corrupt ones."""
+        """Return (device, Bundle, attempt) of every Shard, also of corrupt ones, as the files' names have them."""
         parts = [(path.parent.name, path.name.rsplit(".", 2)) for path in self.shard_paths()]
         return [
             (device.removeprefix("device="), name[0], int(name[1]))

@@ -125,8 +125,10 @@ def _following(rows: Sequence[Row]) -> tuple[str, ...]:
 def _state(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what a reader must know before trusting the order; nothing where all is as it should be."""
     first = rows[0]
-    if first["stop_reason"] == "fixed":
+    if first["protocol"] == "seed":
         yield "one figure a shape: no intervals"
+        if others := [reason for reason in first["stop_reason"].split(", ") if reason != "fixed"]:
+            yield f"not all: {', '.join(others)}"
     elif not first["resolved"] and any(row["rank"] is not None for row in rows):
         reasons = [reason for reason in first["stop_reason"].split(", ") if reason != "resolved"]
         yield "not resolved" + (f": {', '.join(reasons)}" if reasons else "")

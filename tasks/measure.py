@@ -14,6 +14,7 @@ from tasks.sampling import Sampler
 from tasks.settings import COOL_S, Timing
 
 PROGRESS_S = 0.5
+REST_STEP_S = 0.1
 
 OnProgress = Callable[[Progress], None]
 Stop = Callable[[], bool]
@@ -61,12 +62,13 @@ def _interleaved(
     first_round = 0
     for redone in range(timing.redo_throttled + 1):
         sampler, telemetry, seconds, reason = run_rounds(device, bundle, timing, visits, report, first_round, stop)
-        if not telemetry.throttled or redone == timing.redo_throttled or stop():
+        if not telemetry.throttled or redone == timing.redo_throttled:
+            break
+        report(Progress(bundle_id=bundle.bundle_id, state="cool"))
+        if not _rested(stop):
             break
         throttled.extend(sampler.samples)
         first_round += sampler.rounds
-        report(Progress(bundle_id=bundle.bundle_id, state="cool"))
-        time.sleep(COOL_S)
     return Measurement(
         bundle_id=bundle.bundle_id,
         samples=(*throttled, *sampler.samples),
@@ -83,6 +85,15 @@ def _interleaved(
         stop_reason=reason,
         redone=redone,
     )
+
+
+def _rested(stop: Stop) -> bool:
+    """Let the device rest for COOL_S; False where ``stop`` came first: what there is, is what is kept."""
+    for _ in range(round(COOL_S / REST_STEP_S)):
+        if stop():
+            return False
+        time.sleep(REST_STEP_S)
+    return True
 
 
 def run_rounds(

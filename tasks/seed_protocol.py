@@ -64,9 +64,11 @@ def measure(
     started, begin = datetime.now(UTC).isoformat(), device.clock()
     samples: list[Sample] = []
     facts = list(care.lost)
+    stopped = False
     with device.window() as window:
         for position, gemm in enumerate(care.wanted(in_order(bundle))):
-            if reason := "interrupted" if stop() else care.too_large(gemm) or device.too_large(gemm.bytes):
+            stopped = stopped or stop()
+            if reason := "interrupted" if stopped else care.too_large(gemm) or device.too_large(gemm.bytes):
                 facts.append(GemmFacts(gemm_id=gemm.gemm_id, status="skipped", message=reason))
                 continue
             if care.one_by_one:
@@ -101,5 +103,5 @@ def measure(
         measuring_s=device.clock() - begin,
         rounds=1 if samples else 0,
         resolved=False,
-        stop_reason="fixed" if samples else "nothing",
+        stop_reason="interrupted" if stopped else "fixed" if samples else "nothing",
     )

@@ -221,8 +221,16 @@ def test_a_throttled_family_is_measured_again_twice_at_most_and_keeps_all_sample
     assert result.rounds == 6
     assert sorted(by_round(result)) == list(range(first_round + 6))
     assert len(result.samples) == (first_round + 6) * 6
-    assert cools == [COOL_S] * redone
+    assert sum(cools) == pytest.approx(COOL_S * redone)
     assert states.count("cool") == redone
+
+
+def test_a_stop_ends_the_rest_and_keeps_what_there_is(cools: list[float]) -> None:
+    device = ScriptedDevice(telemetry=[HOT, Telemetry()])
+    result = measure_bundle(device, THREE, FIXED, stop=lambda: len(cools) == 3)
+    assert (len(cools), result.rounds, result.redone, result.first_round) == (3, 6, 0, 0)
+    assert len(result.samples) == 36
+    assert result.telemetry.throttled
 
 
 def test_redoing_can_be_turned_off(cools: list[float]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.canary import canary_bundle
 from orchestrator.resume import Former, differences, former
 from orchestrator.store import RunStore, shard_table
 from tasks.family import Bundle
@@ -31,6 +32,10 @@ def write(store: RunStore, bundle: Bundle, *, attempt: int = 1, rounds: int = 20
 
 def ended(found: Former) -> dict[str, set[str]]:
     return {lane: set(bundles) for lane, bundles in found.earlier.ended.items()}
+
+
+def plan(*bundles: Bundle) -> dict[str, frozenset[str]]:
+    return {bundle.bundle_id: frozenset(gemm.gemm_id for gemm in bundle.gemms) for bundle in bundles}
 
 
 def failing(bundle: Bundle, status: str) -> dict[str, Any]:
@@ -133,9 +138,45 @@ def test_differences_name_each_value_by_its_key() -> None:
 def test_shards_that_are_not_of_the_plan_count_for_nothing(store: RunStore) -> None:
     write(store, SMALL)
     write(store, LARGE, device=L40S)
-    found = former(store, "split", 10, wanted=frozenset({SMALL.bundle_id}))
+    found = former(store, "split", 10, planned=plan(SMALL))
     assert ended(found) == {"NVIDIA H200": {SMALL.bundle_id}}
     assert list(found.environments) == ["NVIDIA H200"]
+
+
+def test_a_bundle_that_has_got_further_gemms_has_not_ended(store: RunStore) -> None:
+    """The same Family with another list of values: the id is the same."""
+    write(store, as_bundle(up_family((64, 128))))
+    more, fewer = (as_bundle(up_family(values)) for values in ((64, 128, 192), (64,)))
+    assert more.bundle_id == fewer.bundle_id
+    assert ended(former(store, "split", 10, planned=plan(more))) == {"NVIDIA H200": set()}
+    assert ended(former(store, "split", 10, planned=plan(fewer))) == {"NVIDIA H200": {fewer.bundle_id}}
+
+
+def test_an_interrupted_bundle_of_the_seeds_protocol_has_not_ended_whatever_the_least_rounds(store: RunStore) -> None:
+    measured = measurement(SMALL, per_flop({64: 1.0, 128: 2.0}), rounds=1, stop_reason="interrupted")
+    seed = Timing(protocol="seed")
+    store.write_shard(shard_table(SMALL, measured, seed, attempt=1, code_version="1", plan_hash="x"))
+    assert ended(former(store, "split", 1)) == {"NVIDIA H200": set()}
+
+
+@pytest.mark.parametrize("corrupt", [False, True])
+def test_attempts_are_known_by_ids_that_no_file_can_have(store: RunStore, corrupt: bool) -> None:
+    """``fwd+bwd`` and a MIG slice's UUID have signs that stand otherwise in the names of files."""
+    both = as_bundle(replace(up_family((64, 128)), passes="fwd+bwd"))
+    path = write(store, both, device=replace(DEVICE, uuid="MIG-GPU-1/7/0"))
+    assert "+" in both.bundle_id
+    assert "+" not in path.name
+    if corrupt:
+        path.write_bytes(b"PAR1 torn")
+    assert former(store, "split", 10, planned=plan(both)).earlier.attempts == {both.bundle_id: 1}
+
+
+def test_canaries_are_counted_by_the_devices_own_uuid(store: RunStore) -> None:
+    slice_ = replace(DEVICE, uuid="MIG-GPU-1/7/0")
+    bundle = canary_bundle("fp16")
+    measured = measurement(bundle, lambda gemm, number: 1e-3, device=slice_)
+    store.write_shard(shard_table(bundle, measured, Timing(), attempt=3, code_version="1", plan_hash="x"))
+    assert former(store, "split", 10).canaries == {"MIG-GPU-1/7/0": 3}
 
 
 def test_a_pipe_among_the_shards_is_named_and_never_opened(store: RunStore) -> None:

@@ -135,6 +135,7 @@ def test_what_was_measured_before_a_stop_is_kept() -> None:
     result = measure_bundle(CpuDevice(), seeds_bundle(), SEED, heard.append, lambda: len(heard) == 2)
     assert ks(result) == [56, 60]
     assert [(facts.status, facts.message) for facts in result.facts][2:] == [("skipped", "interrupted")] * 2
+    assert (result.rounds, result.stop_reason) == (1, "interrupted")
 
 
 def test_what_does_not_fit_is_skipped_and_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
