@@ -15,7 +15,10 @@ WRONG = [
     ([], "give model=, such as model=llama-3-8b, or also h=, a=, layers=, v=, d_ff="),
     ([*LLAMA], "give results=, runs or published tables"),
     (["model=llama-3-70", TABLES], "unknown model 'llama-3-70'; did you mean llama-3-70b"),
-    ([*LLAMA, TABLES, "tp=3"], "argument 'tp=3': tp=3 does not divide d_ff=28672"),
+    (
+        [*LLAMA, TABLES, "tp=3"],
+        "divide d_ff=28672; tp=3 does not divide a=64; tp=3 does not divide kv=8",
+    ),
     (["model=llama-3-70b", TABLES, "tp=16", "pp=81"], "pp=81 is more than layers=80"),
     ([*LLAMA, TABLES, "tpp=8"], "unknown key 'tpp'; did you mean tp"),
     ([*LLAMA, TABLES, "tp=eight"], "argument 'tp=eight': tp: 'eight'"),
