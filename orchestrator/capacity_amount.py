@@ -8,6 +8,9 @@ from orchestrator import catalogue
 from orchestrator.errors import InvalidValueError, shorten, unknown
 from orchestrator.rules import Rule
 
+MOST = 1e30
+"""No amount is larger, nor smaller than one part in it: what follows from several of them stays finite."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PerGpu:
@@ -59,4 +62,6 @@ def _amount(text: str) -> float:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise InvalidValueError(f"'{shorten(text)}' is not a number above 0, such as 2.5 or 15e12")
+    if not 1 / MOST <= value <= MOST:
+        raise InvalidValueError(f"{1 / MOST:g} <= value <= {MOST:g} must hold, but got {value:g}")
     return value

@@ -94,6 +94,16 @@ def parameters(model: Model) -> Parameters:
     )
 
 
+def miscounted(model: Model) -> str | None:
+    """Say why a model's count of parameters cannot be, or None where it can."""
+    total = parameters(model).total
+    if total <= 0:
+        return f"other_parameters: {model.other_parameters} leaves {total} parameters; the model must have some"
+    if model.parameters not in (None, total):
+        return f"parameters: {model.parameters} contradicts the dimensions, which have {total}; see other_parameters"
+    return None
+
+
 def active_parameters(model: Model) -> int:
     """Return the parameters that one token passes through: all but the experts that it does not take."""
     idle = expert_layers(model) * (model.experts - model.topk)

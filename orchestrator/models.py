@@ -12,6 +12,8 @@ import yaml
 from orchestrator import hf_config, model_file
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.model import Model
+from orchestrator.model_counts import miscounted
+from orchestrator.reachable import exists, is_dir
 from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
 
 HF_FILE = "config.json"
@@ -41,20 +43,13 @@ def load_model(text: str, origin: str = "model") -> Model:
     if not _is_path(text, path):
         hint = f" (a model of your own: give the path of its {HF_FILE} or of a .yaml file)"
         raise ConfigError([Problem(origin=origin, message=unknown("model", shorten(text), names()) + hint)])
-    if _exists(path) and path.is_dir():
+    if is_dir(path):
         return _from_file(path / HF_FILE, os.path.join(text, HF_FILE))
     return _from_file(path, text)
 
 
 def _is_path(text: str, path: Path) -> bool:
-    return "/" in text or "\\" in text or text.endswith((".json", *_YAML)) or (bool(text) and _exists(path))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # too long, or a character that no name can have
-        return False
+    return "/" in text or "\\" in text or text.endswith((".json", *_YAML)) or (bool(text) and exists(path))
 
 
 def _from_file(path: Path, origin: str) -> Model:
@@ -64,7 +59,10 @@ def _from_file(path: Path, origin: str) -> Model:
     except InvalidValueError as error:
         raise ConfigError([Problem(origin=origin, message=str(error))]) from None
     parse = model_file.parse if path.suffix in _YAML else hf_config.parse
-    return parse(values, name=_name(path), origin=origin)
+    model = parse(values, name=_name(path), origin=origin)
+    if wrong := miscounted(model):
+        raise ConfigError([Problem(origin=origin, message=wrong)])
+    return model
 
 
 def _name(path: Path) -> str:

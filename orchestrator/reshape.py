@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.errors import InvalidValueError
 from orchestrator.model import Model
+from orchestrator.model_counts import miscounted
 
 DIMENSIONS = (
     *("h", "a", "kv", "head_dim", "d_ff", "v", "layers"),
@@ -51,6 +52,8 @@ def reshape(model: Model, dimensions: Mapping[str, int]) -> tuple[Model, list[Co
 def conflicts(model: Model) -> list[Conflict]:
     """Say which dimensions of a model contradict each other."""
     found: list[Conflict] = []
+    if wrong := miscounted(model):
+        found.append((DIMENSIONS, wrong))
     if model.a % model.kv:
         found.append((("a", "kv"), f"kv ({model.kv}) must divide a ({model.a})"))
     if model.experts:

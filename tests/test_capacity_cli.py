@@ -28,6 +28,10 @@ WRONG = [
     ([*LLAMA, TABLES, "price_per_gpu_hour=free"], "'free' is not a number above 0"),
     ([*LLAMA, TABLES, "intra_node_gb_s=0"], "'0' is not a number above 0"),
     ([*LLAMA, TABLES, "tokens_per_s=nan"], "'nan' is not a number above 0"),
+    ([*LLAMA, TABLES, "tokens=1e300", "days=1e-300"], "tokens: 1e-30 <= value <= 1e+30 must hold, but got 1e+300"),
+    ([*LLAMA, TABLES, "tokens=1e12", "days=1e-300"], "days: 1e-30 <= value <= 1e+30 must hold, but got 1e-300"),
+    ([*LLAMA, TABLES, "price_per_gpu_hour=h200:1e308"], "1e-30 <= value <= 1e+30 must hold, but got 1e+308"),
+    ([*LLAMA, f"results={'x' * 256}"], "File name too long"),
     ([*LLAMA, TABLES, "tokens=1e12"], "argument 'tokens=1e12': needs days= beside it"),
     ([*LLAMA, TABLES, "days=3"], "argument 'days=3': needs tokens= beside it"),
     ([*LLAMA, TABLES, "tokens_per_s=5", "tokens=1e12", "days=3"], "give either tokens_per_s=, or tokens= and days="),
@@ -51,6 +55,12 @@ def test_wrong_input_is_one_clear_message(
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_the_largest_amounts_have_finite_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("tokens=1e30", "days=1e-30", "price_per_gpu_hour=1e30", "intra_node_gb_s=1e-30", "pp=80", "dp=2147483647")
+    code, _, err = call(capsys, *LLAMA, TABLES, *words, "--json")  # infinity is no JSON
+    assert (code, err) == (0, "")
 
 
 def test_everything_wrong_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:

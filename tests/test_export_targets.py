@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from orchestrator.errors import ExportError
-from orchestrator.export import aiconfigurator, calculon, llm_analysis, vidur
+from orchestrator.export import aiconfigurator, aiconfigurator_system, calculon, llm_analysis, vidur
 from orchestrator.export.request import Request
 from orchestrator.export.selection import Entry, Selection, Spread, Use
 from tasks.gemm import Gemm, kind_of
@@ -151,8 +151,12 @@ def test_a_system_without_the_table_that_is_asked_for_lists_those_it_has(tmp_pat
         exported("aiconfigurator", SAMPLE, (), {"into": into, "name": "ours"})
     with pytest.raises(ExportError, match="give the copy a name by --as NAME"):
         exported("aiconfigurator", SAMPLE, (), {"into": into})
-    with pytest.raises(ExportError, match="no system; give ROOT/NAME"):
-        exported("aiconfigurator", SAMPLE, (), {"into": str(tmp_path / "other"), "name": "ours"})
+    for nothing in (str(tmp_path / "other"), ".", "/", "", "x" * 256):
+        with pytest.raises(ExportError, match="no system; give ROOT/NAME"):
+            aiconfigurator_system.shipped(Path(nothing), "gemm_perf.parquet")
+    (tmp_path / "bad.yaml").write_text("data_dir: 2024-13-10")
+    with pytest.raises(ExportError, match=r"bad\.yaml cannot be read"):
+        aiconfigurator_system.shipped(tmp_path / "bad.yaml", "gemm_perf.parquet")
 
 
 def calculons_efficiency(unit: dict[str, Any], gflop: float) -> float:
@@ -202,6 +206,15 @@ def test_calculon_needs_a_system_to_copy_and_a_peak(tmp_path: Path) -> None:
     (tmp_path / "no.json").write_text('{"matrix": {}, "vector": {}}')
     with pytest.raises(ExportError, match="is no system of calculon: it has no mem1, mem2, networks"):
         exported("calculon", EXAMPLE, (), {"into": str(tmp_path / "no.json"), "name": "it"})
+    for text, message in (
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"vector": 1, "mem1": {}, "mem2": {}, "networks": {}}', "vector is no object, networks is no list"),
+    ):
+        (tmp_path / "no.json").write_text(text)
+        with pytest.raises(ExportError, match=message):
+            calculon.export(
+                selection(entry(8, 8, 1.0)), Request(target="calculon", into=tmp_path / "no.json", name="i")
+            )
     request = Request(target="calculon", into=calculon_system(tmp_path), name="it")
     with pytest.raises(ExportError, match=r"give:\n  peak_bf16=  dense peak in bf16"):
         calculon.export(selection(entry(8, 8, 1.0)), request)

@@ -52,6 +52,7 @@ WRONG = [
     ("h=4096 experts=8 expert_d_ff=1", "argument 'experts=8': 1 <= topk <= experts must hold, but got 0 and 8"),
     ("h=4096 experts=8 topk=1", "argument 'experts=8': a model with experts needs expert_d_ff"),
     ("h=4096 dense_layers=2", "argument 'dense_layers=2': dense_layers <= layers must hold, but got 2 and 1"),
+    ("h=4096 layers=10001", "argument 'layers=10001': layers: 10001 is too large; it must be <= 10000"),
     ("model=", "argument 'model=': model: empty; give a name or path"),
     ("model=no/such.json", "no/such.json: there is no such file"),
     ("model=llama3-8b", "argument 'model=llama3-8b': unknown model 'llama3-8b'; did you mean llama-3-8b"),

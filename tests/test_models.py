@@ -298,6 +298,15 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert keys == ["hidden_size", "vocab_size", "num_key_value_heads"]
 
 
+@pytest.mark.parametrize("layers", [10_001, 200_000_000, 2**31 - 1])
+def test_more_layers_than_any_model_has_are_refused_at_once(layers: int, tmp_path: Path) -> None:
+    mixture = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": layers}
+    with pytest.raises(ConfigError, match=rf"num_hidden_layers: {layers} is too large; it must be <= 10000"):
+        load_model(write(tmp_path / "m.json", LLAMA | mixture))
+    with pytest.raises(ConfigError, match=r"layers: .* is too large; it must be <= 10000"):
+        load_model(own(tmp_path / "m.yaml", OWN | {"layers": layers}))
+
+
 def test_a_wrong_key_of_a_text_part_says_where_it_is(tmp_path: Path) -> None:
     path = write(tmp_path / "m.json", {"model_type": "llava", "text_config": LLAMA | {"hidden_size": 0}})
     with pytest.raises(ConfigError, match=r"\(text_config\): hidden_size: 0 is too small"):
@@ -436,6 +445,10 @@ def test_a_file_of_ones_own_needs_five_dimensions(tmp_path: Path) -> None:
         ({"experts": 2, "topk": 1, "expert_d_ff": 8, "dense_layers": 33}, "dense_layers: 33 is more than layers=32"),
         ({"tied": "no"}, "tied: 'no' is no boolean"),
         ({"parameters": 0}, "parameters: 0 is too small"),
+        ({"parameters": 6_738_415_617}, "parameters: 6738415617 contradicts the dimensions, which have 6738415616"),
+        ({"other_parameters": -6_738_415_616}, "other_parameters: -6738415616 leaves 0 parameters"),
+        ({"other_parameters": -(10**14)}, "other_parameters: -100000000000000 leaves -99993261584384 parameters"),
+        ({"other_parameters": 10**19}, "other_parameters: 10000000000000000000 is too large"),
         ({"sources": "me"}, "sources: 'me' is no list of texts"),
         ({"layers": None}, "layers: has no value"),
     ],

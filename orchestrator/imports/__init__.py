@@ -12,6 +12,7 @@ from orchestrator.imports import aiconfigurator, vidur
 from orchestrator.imports.defects import clean
 from orchestrator.imports.gpu import gpu_of
 from orchestrator.imports.table import Defect, TimingRow, TimingTable
+from orchestrator.reachable import is_dir, is_file
 
 __all__ = ["SOURCES", "Defect", "TimingRow", "TimingTable", "is_table", "read_table"]
 
@@ -23,7 +24,7 @@ LISTED = 5
 def is_table(text: str) -> bool:
     """Whether ``text`` names a published table rather than a run: ``PATH`` or ``GPU=PATH`` of a file or its folder."""
     _, path = _split(text)
-    return path.is_file() or (path.is_dir() and not _is_run(path) and bool(_inside(path)))
+    return is_file(path) or (is_dir(path) and not _is_run(path) and bool(_inside(path)))
 
 
 def read_table(text: str) -> TimingTable:
@@ -49,9 +50,9 @@ def _split(text: str) -> tuple[GpuSpec | None, Path]:
 
 
 def _file(path: Path) -> Path:
-    if path.is_file():
+    if is_file(path):
         return path
-    found = _inside(path) if path.is_dir() else []
+    found = _inside(path) if is_dir(path) else []
     if len(found) == 1:
         return found[0]
     if found:
@@ -62,12 +63,12 @@ def _file(path: Path) -> Path:
 def _inside(path: Path) -> list[Path]:
     """The tables in a folder, or below it where it has none itself."""
     names = [source.FILE for source in SOURCES]
-    own = [path / name for name in names if (path / name).is_file()]
+    own = [path / name for name in names if is_file(path / name)]
     return own or sorted(each for name in names for each in path.rglob(name))
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "manifest.json").is_file() or (path / "shards").is_dir()
+    return is_file(path / "manifest.json") or is_dir(path / "shards")
 
 
 def _kinds() -> str:
