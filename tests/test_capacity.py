@@ -243,6 +243,43 @@ def test_the_sweeps_of_the_message_fill_the_gap(
     assert side["tflops"] == pytest.approx(100)  # every Gemm runs at 100 TFLOP/s
 
 
+FP8 = "results=results/examples/h200-fp8"
+
+
+@pytest.mark.parametrize(
+    ("words", "reasons", "roles"),
+    [
+        (
+            ("model=llama-3-8b", "mode=training"),
+            {
+                "qkv.dgrad, attn_out.dgrad, mlp_gate_up.dgrad, mlp_down.dgrad, logits.dgrad": "needs layout nt",
+                "qkv.wgrad, attn_out.wgrad, mlp_gate_up.wgrad, mlp_down.wgrad, logits.wgrad": "needs layout nt",
+            },
+            ["qkv,attn_out,mlp_down"],  # gate_up, logits: between measured ones
+        ),
+        (
+            ("model=mixtral-8x7b",),
+            {"router": "multiples of 16, not n=8", "expert_gate_up, expert_down": "no batched product in fp8"},
+            ["qkv,attn_out", "logits"],
+        ),
+    ],
+)
+def test_no_sweep_is_proposed_for_what_the_gpu_cannot_multiply(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reasons: dict[str, str], roles: list[str]
+) -> None:
+    code, _, err = call(capsys, *words, "tp=8", "dtype=fp8", FP8)
+    assert code == 2
+    told = dict(
+        line.removeprefix("no sweep can measure ").split(": ", 1) for line in err.splitlines() if "no sw" in line
+    )
+    assert list(told) == list(reasons)
+    assert all(reason in told[names] for names, reason in reasons.items())
+    assert "without them there is no plan in fp8 on h200: give another dtype=" in err
+    sweeps = [line for line in err.splitlines() if "python -m orchestrator" in line]
+    assert [part.removeprefix("space.roles=") for line in sweeps for part in line.split() if "roles" in part] == roles
+    assert "space.pass" not in err
+
+
 def test_a_run_that_has_attention_counts_it_unless_another_side_lacks_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
