@@ -46,6 +46,8 @@ class AmountPerGpu(Rule):
         by_name: dict[str, float] = {}
         for part in str(value).split(","):
             name, colon, amount = (each.strip() for each in part.rpartition(":"))
+            if name in by_name or (not colon and every is not None):
+                raise InvalidValueError(f"'{shorten(part.strip())}' comes second; give one number, or one for each GPU")
             if not colon:
                 every = _amount(amount)
             elif name not in catalogue.names():

@@ -65,6 +65,8 @@ def problems(case: LayerCase) -> list[str]:
     found = [each[1] for each in refusals(role, case.shape)]
     if case.model.shared_d_ff % case.tp:
         found.append(f"tp={case.tp} does not divide shared_d_ff={case.model.shared_d_ff}")
+    if case.ep > 1 and not case.model.experts:
+        found.append(f"ep={case.ep} needs experts")
     if case.model.experts and case.model.mlp != "swiglu":
         found.append(f"mlp={case.model.mlp}: experts are measured with swiglu only")
     if case.model.norms > MOST_NORMS:

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -10,11 +11,11 @@ from pathlib import Path
 import yaml
 
 from orchestrator import hf_config, model_file
-from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
+from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, printable, shorten, unknown
 from orchestrator.model import Model
 from orchestrator.model_counts import miscounted
 from orchestrator.reachable import exists, is_dir
-from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
+from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node, refuse_duplicates
 
 HF_FILE = "config.json"
 _YAML = (".yaml", ".yml")
@@ -62,7 +63,8 @@ def _from_file(path: Path, origin: str) -> Model:
     model = parse(values, name=_name(path), origin=origin)
     if wrong := miscounted(model):
         raise ConfigError([Problem(origin=origin, message=wrong)])
-    return model
+    texts = {field: tuple(map(printable, getattr(model, field))) for field in ("notes", "sources")}
+    return replace(model, name=printable(model.name), origin=origin, notes=texts["notes"], sources=texts["sources"])
 
 
 def _name(path: Path) -> str:
@@ -97,7 +99,7 @@ def _missing(path: Path) -> str:
 
 def _json(text: str) -> Mapping[str, object]:
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise InvalidValueError(f"line {error.lineno}, column {error.colno}: is not valid JSON: {error.msg}") from None
     except RecursionError:
@@ -107,8 +109,19 @@ def _json(text: str) -> Mapping[str, object]:
     return _mapping(values, f"no JSON object with a model's keys, as in {HF_FILE}")
 
 
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidValueError(f"found duplicate key {shorten(twice)}")
+    return values
+
+
 def _yaml(text: str) -> Mapping[str, object]:
     node = checked_node(text, lambda mark: f"line {mark.line + 1}: is not valid YAML: ")
+    if node is not None:
+        refuse_duplicates(node)
     try:
         values = None if node is None else yaml.SafeLoader("").construct_document(node)
     except yaml.MarkedYAMLError as error:

@@ -12,6 +12,8 @@ DIMENSIONS = (
     *("h", "a", "kv", "head_dim", "d_ff", "v", "layers"),
     *("experts", "topk", "expert_d_ff", "shared_d_ff", "dense_layers"),
 )
+MIXTURE = ("topk", "expert_d_ff", "shared_d_ff", "dense_layers")
+"""What a model has only with experts."""
 
 Conflict = tuple[tuple[str, ...], str]
 """Dimensions that contradict each other, and how."""
@@ -46,6 +48,11 @@ def reshape(model: Model, dimensions: Mapping[str, int]) -> tuple[Model, list[Co
     if "kv" not in changes and model.kv == model.a:
         changes["kv"] = a
     changed = replace(model, **changes, parameters=None)
+    if not changed.experts:
+        idle = [name for name in MIXTURE if dimensions.get(name)]
+        found += [
+            ((name,), f"{name}={dimensions[name]} needs experts; give experts=, or leave it out") for name in idle
+        ]
     return changed, [*found, *conflicts(changed)]
 
 

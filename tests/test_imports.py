@@ -187,6 +187,7 @@ def test_a_name_that_no_file_can_have_is_no_table(name: str) -> None:
         ({"k": None}, "missing value", "k=None"),
         ({"gemm_dtype": None}, "missing value", "row 2"),
         ({"gemm_dtype": "int4_wo"}, "unknown dtype", "int4_wo"),
+        ({"gemm_dtype": "\x1b[31m"}, "unknown dtype", r"\x1b[31m"),
         ({"device": "NVIDIA H100 80GB HBM3"}, "another GPU", "NVIDIA H100 80GB HBM3"),
         ({"device": "a toaster"}, "another GPU", "a toaster"),
         ({"n": 8192, "latency": 0.068}, "faster than peak", "1011 TFLOP/s, the peak is 989"),  # 68.7 GFLOP

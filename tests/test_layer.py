@@ -122,6 +122,7 @@ def test_equal_components_are_measured_once() -> None:
         (replace(LLAMA_3_8B, kv=5), {}, "kv=5 does not divide a=32"),
         (replace(LLAMA_3_8B, norms=5), {}, "norms=5: a layer is timed with at most 4"),
         (replace(LLAMA_3_8B, head_dim=127), {}, "head_dim=127 is odd: rotary positions turn its two halves"),
+        (LLAMA_3_8B, {"ep": 2}, "ep=2 needs experts"),
         (MIXTRAL, {"ep": 3}, "ep=3 does not divide experts=8"),
         (MIXTRAL, {"b": 1, "s": 3}, "experts=8 does not divide tokens*topk=6"),
         (replace(MIXTRAL, shared_d_ff=7), {"tp": 2}, "tp=2 does not divide shared_d_ff=7"),
