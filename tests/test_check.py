@@ -199,6 +199,17 @@ def test_memory_for_training_by_hand() -> None:
     assert sequence_bytes(case) == 128 * (elements * 2 + 512 * (2 + 4))
 
 
+def test_what_experts_keep_for_the_backward_pass_by_hand() -> None:
+    model = Model(
+        name="x", h=256, layers=3, a=4, kv=2, head_dim=64, d_ff=512, v=512, dense_layers=1,
+        experts=8, topk=2, expert_d_ff=128, shared_d_ff=64,
+    )  # fmt: skip
+    # every layer: 4·256, q and the output's input 2·256, k and v 2·128; the dense one: gate, up, product 3·512; the two
+    # others: for each of 2 experts its input of 256 and 3·128, and 3·64 of the shared ones
+    elements = 3 * (4 * 256 + 2 * 256 + 2 * 128) + 3 * 512 + 2 * (2 * (256 + 3 * 128) + 3 * 64)
+    assert sequence_bytes(Case(model=model, s=128)) == 128 * (elements * 2 + 512 * (2 + 4))
+
+
 def test_memory_for_inference_by_hand() -> None:
     case = on(Case(model=LLAMA_2_7B, b=1, s=4096, training=False), "a100-sxm-80")
     assert case.gpu is not None

@@ -170,8 +170,9 @@ def calculons_efficiency(unit: dict[str, Any], gflop: float) -> float:
 
 
 def test_calculon_gets_the_median_efficiency_of_each_power_of_two(tmp_path: Path) -> None:
-    # 2·1000·n·k FLOPs: 4, 6 and 2 GFLOP; 0.25, 0.5 and 0.1 of 100 TFLOP/s
-    entries = [entry(1000, 2000, 4e9 / 25e12), entry(1000, 3000, 6e9 / 50e12), entry(1000, 1000, 2e9 / 10e12)]
+    # 2·1000·n·k FLOPs: 4, 6, 7 and 2 GFLOP; 0.25, 0.5, 0.9 and 0.1 of 100 TFLOP/s
+    sizes = ((2000, 25e12), (3000, 50e12), (3500, 90e12), (1000, 10e12))
+    entries = [entry(1000, k, 2e6 * k / rate) for k, rate in sizes]
     base = calculon_system(tmp_path)
     request = Request(target="calculon", into=base, name="it", facts={"peak_bf16": 100.0})
     found = calculon.export(selection(*entries), request)
@@ -179,8 +180,8 @@ def test_calculon_gets_the_median_efficiency_of_each_power_of_two(tmp_path: Path
     unit = system["matrix"]["bfloat16"]
     assert unit["tflops"] == 100
     assert [pair[0] for pair in unit["gflops_efficiency"]] == [4, 0]
-    assert [pair[1] for pair in unit["gflops_efficiency"]] == pytest.approx([0.375, 0.1])
-    assert (calculons_efficiency(unit, 5), calculons_efficiency(unit, 0)) == pytest.approx((0.375, 0.1))
+    assert [pair[1] for pair in unit["gflops_efficiency"]] == pytest.approx([0.5, 0.1])
+    assert (calculons_efficiency(unit, 5), calculons_efficiency(unit, 0)) == pytest.approx((0.5, 0.1))
     theirs = json.loads(base.read_text())
     assert system["processing_mode"] == "roofline"
     assert {name: system[name] for name in calculon.NEEDED} == {name: theirs[name] for name in calculon.NEEDED}
