@@ -11,6 +11,13 @@ def add_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
 
 
+def positive(text: str) -> int:
+    """Read an option's whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number >= 1")
+    return int(text)
+
+
 def add_model_words(
     parser: argparse.ArgumentParser, keys: Mapping[str, Key], *, about: str, as_json: str, exit_codes: str
 ) -> None:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import InvalidValueError
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.verbs.arguments import add_dir, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "gemm_perf.parquet or vidur's mlp.csv, or their folder); A is what the others are compared with",
     )
     add_dir(parser)
-    parser.add_argument("--top", type=_positive, default=TOP, help=f"values to print per family (default: {TOP})")
+    parser.add_argument("--top", type=positive, default=TOP, help=f"values to print per family (default: {TOP})")
     parser.add_argument(
         "--fail-if-slower",
         type=_percent,
@@ -41,12 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
     parser.epilog = EXIT_CODES
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number >= 1")
-    return int(text)
 
 
 def _percent(text: str) -> float:

@@ -11,7 +11,7 @@ from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWis
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
 from orchestrator.printing import printed
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.verbs.arguments import add_dir, positive
 from orchestrator.words import listed
 
 if TYPE_CHECKING:
@@ -31,18 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     parser.add_argument("words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below")
     add_dir(parser)
-    parser.add_argument("--top", type=_positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
+    parser.add_argument("--top", type=positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
     parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
     parser.epilog = (
         f"one Gemm, without any run:\n{listed(GEMM_KEYS)}\n\n"
         f"a run (RUN: path, URI, name or latest, the default):\n{listed(RUN_KEYS)}\n\n{EXIT_CODES}"
     )
-
-
-def _positive(words: str) -> int:
-    if not words.isdecimal() or int(words) < 1:
-        raise argparse.ArgumentTypeError(f"'{words}' is not a whole number >= 1")
-    return int(words)
 
 
 def execute(arguments: argparse.Namespace) -> int:

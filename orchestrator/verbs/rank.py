@@ -6,6 +6,7 @@ import sys
 from orchestrator.errors import StoreError
 from orchestrator.printing import printed
 from orchestrator.schema import Rank
+from orchestrator.verbs.arguments import positive
 from orchestrator.verbs.common import add_run
 
 
@@ -13,19 +14,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_run(parser)
     parser.add_argument(
-        "--top", type=_positive, default=None, help="candidates to print per family (default: the run's rank.top)"
+        "--top", type=positive, default=None, help="candidates to print per family (default: the run's rank.top)"
     )
     parser.add_argument(
         "--include-suspects",
         action="store_true",
         help="rank also what devices measured while their canaries were off their model's",
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number >= 1")
-    return int(text)
 
 
 def execute(arguments: argparse.Namespace) -> int:
