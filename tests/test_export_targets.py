@@ -189,6 +189,14 @@ def test_calculon_gets_the_median_efficiency_of_each_power_of_two(tmp_path: Path
     assert "no vector unit for bfloat16" in found.notes[-1]
 
 
+@pytest.mark.parametrize("peak", [20.0, 1e-320, 1e308])
+def test_calculon_is_given_no_efficiency_that_it_refuses(tmp_path: Path, peak: float) -> None:
+    request = Request(target="calculon", into=calculon_system(tmp_path), name="it", facts={"peak_bf16": peak})
+    slowest = entry(1000, 2000, 4e9 / 1e-16) if peak > 1e300 else entry(1000, 2000, 4e9 / 25e12)
+    with pytest.raises(ExportError, match=r"is no efficiency to calculon; give the peak as peak_bf16="):
+        calculon.export(selection(slowest), request)
+
+
 def test_calculon_reads_what_was_measured(tmp_path: Path) -> None:
     given = {"into": str(calculon_system(tmp_path)), "name": "it"}
     units = {

@@ -71,10 +71,15 @@ def curve(entries: Sequence[Entry], peak: float) -> list[list[float]]:
     for entry in entries:
         bins.setdefault(math.floor(math.log2(entry.gemm.flops / 1e9)), []).append(entry.tflops / peak)
     least = min(bins)
-    return [
-        [0 if exponent == least else 2.0**exponent, statistics.median(bins[exponent])]
-        for exponent in sorted(bins, reverse=True)
-    ]
+    found = {exponent: statistics.median(bins[exponent]) for exponent in sorted(bins, reverse=True)}
+    dtype = entries[0].gemm.dtype
+    for efficiency in found.values():
+        if not 0 < efficiency <= 1:
+            raise ExportError(
+                f"Gemms reach {efficiency * peak:.4g} TFLOP/s of a peak of {peak:g}: {efficiency:.3g} is no "
+                f"efficiency to calculon; give the peak as {peaks((dtype,))[0]}="
+            )
+    return [[0 if exponent == least else 2.0**exponent, efficiency] for exponent, efficiency in found.items()]
 
 
 def _why_not(entry: Entry) -> str | None:
