@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 args ?=
 
+# The tests start Python some hundred times: none of them is to compile again what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help install run test check docs bench bench-gpu test-gpu test-external lock clean
+.PHONY: help install run test check docs bench bench-gpu test-gpu test-external test-browser lock clean
 
 help: ## say what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -23,7 +26,7 @@ run: $(READY) ## sweep and rank on the accelerators here, else on the CPU (args=
 	$(BIN)/python -m orchestrator $(args)
 
 test: $(READY) ## run the tests (no GPU needed; args='-k space')
-	$(BIN)/python -m pytest -m 'not gpu and not external' -n 2 --dist loadfile --no-loadscope-reorder $(args)
+	$(BIN)/python -m pytest -m 'not gpu and not external and not browser' -n 2 --dist loadfile --no-loadscope-reorder $(args)
 
 check: $(READY) ## lint, formatting and types
 	$(BIN)/ruff check .
@@ -52,6 +55,14 @@ $(VENV)/external/.ready: tests/external.txt
 
 test-external: $(READY) $(VENV)/external/.ready ## the tests in which aiconfigurator and llm-analysis read our exports
 	EXTERNAL_PYTHON=$(VENV)/external/bin/python $(BIN)/python -m pytest -m external $(args)
+
+$(VENV)/browser/.ready: $(READY) tests/browser.txt
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/browser --requirement tests/browser.txt
+	touch $@
+
+test-browser: $(READY) $(VENV)/browser/.ready ## the tests in which Chromium opens reports (Debian's is installed where it is absent)
+	command -v chromium >/dev/null && command -v chromedriver >/dev/null || apt-get install --yes chromium chromium-driver
+	PYTHONPATH=$(VENV)/browser $(BIN)/python -m pytest -m browser $(args)
 
 lock: $(READY) ## write the versions that are installed here into constraints.txt
 	$(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+(cpu|cu[0-9]+)$$//' > constraints.txt

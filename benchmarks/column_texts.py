@@ -86,7 +86,7 @@ SHARD = {
     "tie_pct": "difference below which two Candidates tie, percent",
     "confidence": "of the intervals",
     "looks": "points at which the rounds could have stopped: they share the error",
-    "random_seed": "of orders and operands",
+    "random_seed": "of the random orders",
     "started_utc": "when the Bundle's measuring began",
     "prepare_s": "seconds until the rounds began",
     "soak_s": "seconds of load before, until the power settled",

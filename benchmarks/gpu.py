@@ -8,7 +8,7 @@ import torch
 
 ONE_GPU = (
     *("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.truth"),
-    *("benchmarks.kernel_names", "benchmarks.transformer"),
+    *("benchmarks.kernel_names", "benchmarks.transformer", "benchmarks.layer_share"),
 )
 ALL_GPUS = ("benchmarks.two_gpus",)
 

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m orchestrator``."""
 
 from orchestrator.cli import entry

@@ -1,4 +1,4 @@
-"""What ``capacity`` found as one JSON object."""
+"""What ``capacity`` found as plain values: one object, or a row a GEMM."""
 
 from typing import Any
 
@@ -6,10 +6,15 @@ from orchestrator.capacity import BlockTime, Capacity, SideCapacity
 from orchestrator.capacity_figure import Figure
 from orchestrator.capacity_links import all_reduces
 from orchestrator.capacity_target import cost_per_million
+from orchestrator.forms import CsvTable
 
 EXCLUDED = ("elementwise work", "fused attention", "launch gaps", "communication", "pipeline bubbles")
 """What no figure holds but the estimate of all-reduces, which stands apart."""
 LAYOUT = ("tp", "pp", "dp", "b", "s", "mode", "dtype")
+CSV_COLUMNS = (
+    *("side", "gpu", "imported", "block", "times", "name", "b", "m", "n", "k", "flops", "seconds", "tflops"),
+    *("interpolated", "m_n_swapped", "departure"),
+)
 
 
 def document(found: Capacity) -> dict[str, Any]:
@@ -28,6 +33,25 @@ def document(found: Capacity) -> dict[str, Any]:
         "left_out": sorted({each.work.name for each in found.left_out}),
         "sides": [_side(each) for each in found.sides],
     }
+
+
+def csv_table(found: Capacity) -> CsvTable:
+    """Return the GEMMs of every side."""
+    rows = (
+        {
+            "side": each.side.name,
+            "gpu": each.side.gpu,
+            "imported": each.side.imported,
+            "block": time.block.name,
+            "times": time.block.times,
+            **_figure(figure),
+        }
+        for each in found.sides
+        for time in each.blocks
+        for figure in time.figures
+    )
+    problems = tuple(problem for each in found.sides for problem in each.side.problems)
+    return CsvTable(columns=CSV_COLUMNS, rows=rows, notes=problems)
 
 
 def _side(each: SideCapacity) -> dict[str, Any]:

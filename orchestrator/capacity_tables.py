@@ -37,12 +37,12 @@ Group = Sequence[tuple[int, SideCapacity]]
 Line = tuple[str, Callable[[SideCapacity], str]]
 
 
-def capacity_tables(found: Capacity) -> Iterator[Table]:
+def capacity_tables(found: Capacity, columns: int = WIDTH) -> Iterator[Table]:
     """Everything: who is compared, the Gemms, what follows, and what the figures do not hold."""
     yield _head(found)
     for j in range(len(found.sides[0].blocks)):
-        yield from _split(found, partial(_gemms, j))
-    yield from _split(found, partial(_summary, found))
+        yield from _split(found, partial(_gemms, j), columns)
+    yield from _split(found, partial(_summary, found), columns)
     yield Table(title="how far to believe it", notes=tuple(_notes(found)))
     yield from (Table(title=line) for each in found.sides for line in (*each.side.problems, *each.side.notes))
 
@@ -65,12 +65,12 @@ def _side(i: int, side: Side) -> str:
     return f"{letter(i)}: {side.gpu}, {side.name}, run (protocol {protocol['protocol']}, L2 {protocol['l2']})"
 
 
-def _split(found: Capacity, make: Callable[[Group], Table]) -> list[Table]:
+def _split(found: Capacity, make: Callable[[Group], Table], columns: int) -> list[Table]:
     """Tables of as many sides as fit the width: one with them all, or further ones."""
     sides = tuple(enumerate(found.sides))
     for most in range(len(sides), 0, -1):
         tables = [make(sides[i : i + most]) for i in range(0, len(sides), most)]
-        if all(width(table) <= WIDTH for table in tables):
+        if all(width(table) <= columns for table in tables):
             break
     return tables
 

@@ -14,7 +14,9 @@ from orchestrator.check_finding import FAIL, PASS, SKIP, STATUSES, WARN, Finding
 from orchestrator.check_measured import Gain
 from orchestrator.check_parameters import parameters
 from orchestrator.drawing import write
+from orchestrator.forms import CsvTable
 
+CSV_COLUMNS = ("number", "rule", "title", "status", "value", "reason", "suggestions")
 STYLES = {PASS: "green", WARN: "yellow", FAIL: "bold red", SKIP: "dim"}
 
 
@@ -35,6 +37,11 @@ def document(case: Case, findings: Sequence[Finding], notes: Sequence[str]) -> d
     }
 
 
+def csv_table(findings: Sequence[Finding], notes: Sequence[str]) -> CsvTable:
+    """Return a row a finding; its suggestions are in one cell."""
+    return CsvTable(columns=CSV_COLUMNS, rows=[asdict(finding) for finding in findings], notes=tuple(notes))
+
+
 def counts(findings: Sequence[Finding]) -> dict[str, int]:
     """Return how many findings have each status."""
     found = Counter(finding.status for finding in findings)
@@ -43,7 +50,7 @@ def counts(findings: Sequence[Finding]) -> dict[str, int]:
 
 def show(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console | None = None) -> None:
     """Print a line or more for each rule; colour only on a terminal, and not under ``NO_COLOR``."""
-    write(console or Console(), lambda console: _draw(case, findings, notes, console))
+    write(lambda console: _draw(case, findings, notes, console), console)
 
 
 def _draw(case: Case, findings: Sequence[Finding], notes: Sequence[str], console: Console) -> None:

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command line: which verb, its arguments, and exit codes."""
 
 import argparse
@@ -6,6 +7,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,9 +17,12 @@ from typing import NoReturn
 from orchestrator import __version__
 from orchestrator.errors import OrchestratorError, printable, unknown
 from orchestrator.interrupts import INTERRUPTED
+from orchestrator.printing import width, wrapped
 from orchestrator.verbs import VERBS
 
 PROGRAM = "python -m orchestrator"
+COMPLETING = "_ARGCOMPLETE"
+"""Variable of a shell that asks what may follow."""
 OUTPUT_GONE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 """How writing to a full, broken or closed standard output fails."""
 EXIT_CODES = (
@@ -28,6 +33,10 @@ EXIT_CODES = (
 
 def entry() -> NoReturn:
     """Run one command as a program of its own; end at once, for nothing is left that Python would have to tidy up."""
+    if COMPLETING in os.environ:
+        from orchestrator.shell import answer
+
+        answer()
     _open_closed_streams()
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr = Lasting(sys.stderr.buffer, encoding=sys.stderr.encoding, line_buffering=True)
@@ -112,17 +121,30 @@ def _dispatch(words: list[str]) -> int:
         verb = words.pop(0)
         if verb not in VERBS:
             raise UsageError(f"{unknown('verb', verb, VERBS)}\nusage: {PROGRAM} [VERB] [conf=NAME] [key=value ...]")
-    module = importlib.import_module(f"orchestrator.verbs.{verb}")
+    parser = verb_parser(verb)
+    return int(importlib.import_module(f"orchestrator.verbs.{verb}").execute(parser.parse_intermixed_args(words)))
+
+
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """Return the parser of a verb's arguments."""
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} {verb}",
-        description=VERBS[verb],
+        description="\n".join(wrapped(VERBS[verb], width())),
         epilog=EXIT_CODES,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--debug", action="store_true", help="show log lines, and tracebacks of every error")
-    module.configure(parser)
-    return int(module.execute(parser.parse_intermixed_args(words)))
+    importlib.import_module(f"orchestrator.verbs.{verb}").configure(parser)
+    parser.epilog = _filled(parser.epilog or "")
+    return parser
+
+
+def _filled(epilog: str) -> str:
+    """Wrap lines to the terminal; what follows a key stays a column of its own."""
+    heads = [(line, re.match(r".*?\S {2,}|\s*", line)) for line in epilog.splitlines()]
+    filled = [wrapped(line[head.end() :], width(), head.group()) for line, head in heads if head is not None]
+    return "\n".join("\n".join(lines) for lines in filled)
 
 
 def _log(*, debug: bool) -> None:

@@ -1,6 +1,6 @@
 """Runs and published tables beside each other: everything that ``compare`` says, as records and as plain values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,6 +9,10 @@ from orchestrator.compare_gate import Gate
 from orchestrator.compare_portable import PortableFamily, portable
 from orchestrator.compare_shapes import Coverage, Group, coverage, groups, matched
 from orchestrator.compare_side import Side
+from orchestrator.forms import CsvTable
+
+GROUP = ("role", "dtype", "regime", "count")
+FIGURES = ("p10", "median", "p90", "tflops", "peak_share", "joules_per_flop")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +55,23 @@ def document(found: Comparison) -> dict[str, Any]:
         "portable": [_portable(family) for family in found.portable],
         "gate": None if found.gate is None else {**asdict(found.gate), "passed": found.gate.passed},
     }
+
+
+def csv_table(found: Comparison) -> CsvTable:
+    """Return the speed-up of each side over the first one, a row for each group of shapes."""
+    rows = (
+        {**{name: getattr(group, name) for name in GROUP}, "side": side.name, "gpu": side.gpu, **asdict(figures)}
+        for group in found.groups
+        for side, figures in zip(found.sides, group.figures, strict=True)
+    )
+    problems = tuple(problem for side in found.sides for problem in side.problems)
+    return CsvTable(columns=(*GROUP, "side", "gpu", *FIGURES), rows=rows, notes=(*problems, *_verdict(found.gate)))
+
+
+def _verdict(gate: Gate | None) -> Iterator[str]:
+    if gate is not None:
+        passed = "passed" if gate.passed else "failed"
+        yield f"gate {passed}: {len(gate.slower)} slower, {len(gate.failed)} failed"
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from orchestrator.compare_levels import Change, FamilyChange, FamilyKey, Rounds, family_change, rounds_of
 from orchestrator.errors import InvalidValueError
 from orchestrator.store import RunStore
-from tasks.records import NO_FAILURE
 
 CONFIDENCE = 0.95
 """That nothing is named of two equal runs: for all Families and Candidates together (Bonferroni)."""
@@ -18,6 +17,10 @@ LEVEL_PCT = 1.5
 
 EXCESS_PCT = 1.0
 """What a Candidate may move within its Family: 0.5% beyond its interval was seen (docs/compare.md)."""
+
+
+NOT_TRIED = "skipped"
+"""The status of what NEW did not try to measure; everything else without a figure is a failure of NEW."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +112,11 @@ def judge(
         candidates=candidates,
         slower=tuple(each for key, change in changes.items() for each in _slower(key, change, limits)),
         failed=tuple(each for key, (old, now) in families.items() for each in _failed(key, old, now)),
-        not_judged=tuple(each for key, change in changes.items() for each in _not_judged(key, change, limits)),
+        not_judged=tuple(
+            each
+            for key, pair in families.items()
+            for each in (*_untried(key, *pair), *_not_judged(key, changes[key], limits))
+        ),
         not_in_new=families_not_in_new,
         unseen=_unseen(changes, limits),
     )
@@ -169,9 +176,21 @@ def _named(key: FamilyKey, change: FamilyChange, value: int | None, estimate: fl
 
 
 def _failed(key: FamilyKey, old: Rounds, now: Rounds) -> Iterator[Lost]:
+    """What BASE measured and NEW could not. ``unsupported`` too: here it was supported before."""
     for value, result in zip(now.values, now.results, strict=True):
-        if value in old.measured and result["rank"] is None and result["status"] not in NO_FAILURE:
+        if value in old.measured and result["rank"] is None and result["status"] != NOT_TRIED:
             why = f"{result['status']}: {result['message']}"
+            yield Lost(gpu=key[0], family_id=key[1], axis=old.axis, value=value, why=why)
+
+
+def _untried(key: FamilyKey, old: Rounds, now: Rounds) -> Iterator[Lost]:
+    """What BASE measured and NEW did not try."""
+    found = dict(zip(now.values, now.results, strict=True))
+    for value in sorted(old.measured):
+        if value not in found:
+            yield Lost(gpu=key[0], family_id=key[1], axis=old.axis, value=value, why="it is not in the second run")
+        elif found[value]["rank"] is None and found[value]["status"] == NOT_TRIED:
+            why = f"{NOT_TRIED}: {found[value]['message']}"
             yield Lost(gpu=key[0], family_id=key[1], axis=old.axis, value=value, why=why)
 
 

@@ -1,13 +1,13 @@
 """What ``explain`` shows: plain tables and sentences from its records."""
 
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 from orchestrator.alignment import ROW_BYTES
 from orchestrator.explanation import Explanation
+from orchestrator.printing import wrapped
 from orchestrator.roofline import COMPUTE
 from orchestrator.tiles import Neighbour, Quantisation
 
@@ -32,9 +32,9 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def text(tables: Iterable[Table]) -> str:
-    """Draw tables, a blank line between them; the last columns are left out where they would not fit 80 columns."""
-    return "\n".join("\n".join(_lines(table)) + "\n" for table in tables)
+def text(tables: Iterable[Table], columns: int = WIDTH) -> str:
+    """Draw tables, a blank line between them; the last columns are left out where they would not fit."""
+    return "\n".join("\n".join(_lines(table, columns)) + "\n" for table in tables)
 
 
 def width(table: Table) -> int:
@@ -43,15 +43,15 @@ def width(table: Table) -> int:
     return sum(max(map(len, column)) + len(GAP) for column in zip(*cells, strict=True)) - len(GAP)
 
 
-def _lines(table: Table) -> Iterator[str]:
-    yield from textwrap.wrap(table.title, WIDTH)
+def _lines(table: Table, columns: int) -> Iterator[str]:
+    yield from wrapped(table.title, columns)
     if table.rows:
         widths = [max(map(len, cells)) for cells in zip(table.columns, *table.rows, strict=True)]
-        fitting = sum(end - len(GAP) <= WIDTH for end in accumulate(width + len(GAP) for width in widths))
+        fitting = max(1, sum(end - len(GAP) <= columns for end in accumulate(width + len(GAP) for width in widths)))
         for cells in (table.columns, *table.rows):
             yield GAP.join(map(str.rjust, cells[:fitting], widths)).rstrip()
     for note in table.notes:
-        yield from textwrap.wrap(note, WIDTH, break_on_hyphens=False)
+        yield from wrapped(note, columns)
 
 
 def explanation_tables(found: Explanation, title: str = "") -> tuple[Table, ...]:

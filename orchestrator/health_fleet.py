@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.cluster import ANY
 from orchestrator.health_records import PROBLEM, WARNING, Finding, Fleet, NodeReport, counted
 from tasks.gpu_facts import GpuFacts
 from tasks.inspection import NodeFacts
@@ -42,8 +43,8 @@ def fleet_findings(fleet: Fleet) -> Iterator[Finding]:
 def _no_gpu(fleet: Fleet) -> Iterator[Finding]:
     if fleet.on_cpu or any(fleet.wanted(report) for report in fleet.reports):
         return
-    what = "no GPU" if fleet.gpu in ("any", "auto") else f"no GPU that is '{fleet.gpu}'"
-    others = any(report.node.gpus for report in fleet.reports) and fleet.gpu not in ("any", "auto")
+    what = "no GPU" if fleet.gpu in ANY else f"no GPU that is '{fleet.gpu}'"
+    others = any(report.node.gpus for report in fleet.reports) and fleet.gpu not in ANY
     yield Finding(
         severity=PROBLEM,
         rule="no_gpu",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orchestrator import catalogue
-from orchestrator.cluster import Node, usable
+from orchestrator.cluster import ANY, Node, usable
 from tasks.gpu_facts import GpuFacts
 from tasks.inspection import NodeFacts
 
@@ -96,7 +96,7 @@ class Fleet:
 
     def asked(self, device: GpuFacts) -> bool:
         """Whether the configuration asks for such a device."""
-        if self.gpu in ("any", "auto"):
+        if self.gpu in ANY:
             return True
         return self.gpu != "cpu" and model(device) in catalogue.family_or_key(self.gpu)
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.drawing import table, write
 from orchestrator.health_records import PROBLEM, Finding, Fleet, NodeReport
-from orchestrator.output import Output
 from tasks.gpu_facts import GpuFacts
 
 GIB = 2**30
@@ -18,14 +17,21 @@ UUID_LENGTH = 12
 STYLES = {PROBLEM: "bold red"}
 NODE_COLUMNS = ("node", "GPUs", "load/CPUs", "Python", "ray", "torch", "driver", "pyarrow")
 GPU_COLUMNS = ("node", "GPU", "UUID", "free/GiB", "MHz/max", "W/default", "°C", "ECC")
+NAMES = ("node", "GPU")
+"""Columns whose cells may take several lines."""
 
 
 def show(fleet: Fleet, findings: Sequence[Finding], console: Console | None = None) -> None:
     """Print nodes, GPUs and findings; colour only on a terminal, and not under ``NO_COLOR``."""
-    console = console or Output()
-    console.print(_table(NODE_COLUMNS, map(_node, fleet.reports)))
+    write(lambda console: _draw(fleet, findings, console), console)
+
+
+def _draw(fleet: Fleet, findings: Sequence[Finding], console: Console) -> None:
+    console.print(
+        table(NODE_COLUMNS, [_node(report) for report in fleet.reports], console.width, left=8, folding=NAMES)
+    )
     if devices := list(_devices(fleet)):
-        console.print(_table(GPU_COLUMNS, devices))
+        console.print(table(GPU_COLUMNS, devices, console.width, left=8, folding=NAMES))
     else:
         for report in fleet.reports:
             console.print(Text(f"{report.name}: no GPU; {_cpu(report)}"))
@@ -43,15 +49,6 @@ def summary(fleet: Fleet, findings: Sequence[Finding]) -> str:
     warnings = len(findings) - problems
     counts = f"{problems} problem{'s' * (problems != 1)}, {warnings} warning{'s' * (warnings != 1)}"
     return f"{counts} on {nodes}; a sweep would use {on}"
-
-
-def _table(columns: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    for cells in rows:
-        table.add_row(*map(Text, cells))  # Text, not markup: names come from devices and nodes
-    return table
 
 
 def _node(report: NodeReport) -> tuple[str, ...]:

@@ -6,18 +6,20 @@ import textwrap
 from orchestrator.cli import EXIT_CODES, PROGRAM
 from orchestrator.config import conf_names, keys
 from orchestrator.models import names
+from orchestrator.printing import wrapped
 from orchestrator.roles import ROLES
 from orchestrator.verbs import VERBS
 
 INTRODUCTION = f"""\
 usage: {PROGRAM} [VERB] [conf=NAME|FILE] [key=value ...]
 
-Time GEMM shapes on every GPU of a Ray cluster and rank model dimensions by what was measured.
+Time GEMM shapes on every GPU of a Ray cluster, and rank model dimensions by
+what was measured.
 
-  {PROGRAM} conf=h100                        sweep and rank on the cluster's H100s
-  {PROGRAM} plan conf=h100 space.tp=8        what that would measure and cost
-  {PROGRAM} rank latest                      the last run's ranking again
-  {PROGRAM} resume=latest                    go on with a run that was broken off
+  {PROGRAM} conf=h100                  sweep and rank on H100s
+  {PROGRAM} plan conf=h100 space.tp=8  what that would measure
+  {PROGRAM} rank latest                the last run's ranking again
+  {PROGRAM} resume=latest              go on with a run
 """
 
 CONF = "conf=NAME is a ready-made sweep, or the path of your own YAML file; default: auto"
@@ -42,15 +44,15 @@ def overview() -> str:
         "roles (space.roles=...):",
         _columns([(name, role.help) for name, role in ROLES.items()], width),
         _wrap(KEYS, width),
-        "".join(_key(*key) for key in keys()),
+        "".join(_key(*key, width) for key in keys()),
         _wrap(EXIT_CODES, width),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _key(name: str, takes: str, default: str, text: str) -> str:
+def _key(name: str, takes: str, default: str, text: str, width: int) -> str:
     choices = f" ({takes})" if "|" in takes and len(takes) < LONGEST_CHOICE else ""
-    return f"  {name:<24} {text}{choices} [{default}]\n"
+    return "\n".join(wrapped(f"{text}{choices} [{default}]", width, f"  {name:<24} ")) + "\n"
 
 
 def _wrap(text: str, width: int) -> str:

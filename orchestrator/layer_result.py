@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.forms import CsvTable
 from orchestrator.layer import LayerCase, layer
 from orchestrator.layer_summary import LayerSummary, Row, VariantSummary, summarise
 from tasks.interval import Interval
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from tasks.device import Device
     from tasks.layer_timing import Timings
 
+CASE = ("tp", "ep", "b", "s", "dtype", "training")
+CSV_COLUMNS = (
+    *("model", "h", *CASE, "gpu", "variant", "name", "kind", "gemm_id", "status"),
+    *("message", "times", "seconds.median", "seconds.low", "seconds.high", "share", "flops", "tflops", "launch"),
+)
 SECONDS = 2.0
 """Rounds go on for so long beyond the least ones, or until they are as many as asked for."""
 
@@ -56,11 +62,29 @@ def document(results: Sequence[LayerResult]) -> dict[str, Any]:
     return {"device": asdict(device) if device else None, "layers": [_layer(result) for result in results]}
 
 
+def csv_table(results: Sequence[LayerResult]) -> CsvTable:
+    """Return a row a component of each variant, without its samples."""
+    rows = (
+        {
+            "model": result.case.model.name,
+            "h": result.case.model.h,
+            **{name: getattr(result.case, name) for name in CASE},
+            "gpu": result.timings.device.gpu,
+            "variant": variant.name,
+            **_row(row, result.timings),
+        }
+        for result in results
+        for variant in result.summary.variants
+        for row in variant.rows
+    )
+    return CsvTable(columns=CSV_COLUMNS, rows=rows)
+
+
 def _layer(result: LayerResult) -> dict[str, Any]:
     case, timings = result.case, result.timings
     return {
         "model": asdict(case.model),
-        **{name: getattr(case, name) for name in ("tp", "ep", "b", "s", "dtype", "training")},
+        **{name: getattr(case, name) for name in CASE},
         "whole": result.whole,
         "variants": [_variant(variant, timings) for variant in result.summary.variants],
         "attention": [_row(row, timings) for row in result.summary.attention],

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import Console, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from orchestrator.drawing import write
+from orchestrator.drawing import table, write
 from orchestrator.layer import FLASH, UNFUSED, LayerCase
 from orchestrator.layer_result import LayerResult
 from orchestrator.layer_summary import Row, VariantSummary
@@ -26,17 +24,17 @@ LEGEND = (
 
 def show(results: Sequence[LayerResult], console: Console | None = None) -> None:
     """Print a table per layer and variant, then, of several layers, a summary."""
-    write(console or Console(), lambda console: _draw(results, console))
+    write(lambda console: _draw(results, console), console)
 
 
 def _draw(results: Sequence[LayerResult], console: Console) -> None:
     for result in results:
         console.print(Text(title(result.case), style="bold cyan"))
-        for renderable in _layer(result):
+        for renderable in _layer(result, console.width):
             console.print(renderable)
         console.print()
     if len(results) > 1:
-        console.print(_table(SUMMARY, list(summary(results))))
+        console.print(table(SUMMARY, list(summary(results)), console.width, left=1))
     console.print(Text(LEGEND, style="dim"))
     console.print(Text(_device(results[-1])))
 
@@ -88,17 +86,17 @@ def percent(share: float | None) -> str:
     return UNKNOWN if share is None else f"{100 * share:.1f}%"
 
 
-def _layer(result: LayerResult) -> Iterator[RenderableType]:
+def _layer(result: LayerResult, width: int) -> Iterator[RenderableType]:
     for variant in result.summary.variants:
         yield Text(f"\n{TITLES.get(variant.name, variant.name)}", style="bold")
         rows = [_cells(row) for row in variant.rows if row.seconds]
         rows.append(_sum(variant))
-        yield _table(COLUMNS, rows)
+        yield table(COLUMNS, rows, width, left=1)
         yield Text("\n".join(_notes(variant)))
     yield Text("\nfused attention (PyTorch's SDPA, causal)", style="bold")
     measured = [row for row in result.summary.attention if row.seconds]
     if measured:
-        yield _table(COLUMNS, [_cells(row) for row in measured])
+        yield table(COLUMNS, [_cells(row) for row in measured], width, left=1)
     others = [
         f"{row.component.name}: {row.status}: {row.message}" for row in result.summary.attention if not row.seconds
     ]
@@ -144,15 +142,6 @@ def _half(interval: Interval | None) -> str:
 
 def _rate(value: float | None) -> str:
     return UNKNOWN if value is None else tflops(value)
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
-    for cells in rows:
-        table.add_row(*map(Text, cells))
-    return table
 
 
 def _device(result: LayerResult) -> str:

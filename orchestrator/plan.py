@@ -10,7 +10,7 @@ from orchestrator.space import Expansion
 from tasks.calls import lead_calls, shared_calls
 from tasks.family import Bundle
 from tasks.gemm import Gemm
-from tasks.settings import Timing
+from tasks.settings import BURST_IDLE_S, Timing
 
 PEAK_SHARE = 0.7
 BANDWIDTH_SHARE = 0.8
@@ -27,6 +27,8 @@ SEED_DRAW_PER_S = 1.1e8
 
 MISALIGNED = 2.5
 """How many times as long a call takes whose rows are not multiples of 16 bytes: 2.3 to 3.5 on an H200 in fp16."""
+
+GPUS_OF_A_HOST = 8
 
 START_S = 9.0
 """Ray's start and end and opening the device, beside the soak: 8 to 10 s on an H200 host."""
@@ -83,6 +85,23 @@ def plan(config: Config, expansion: Expansion) -> Plan:
     )
 
 
+def gpu_counts(config: Config) -> tuple[int, ...]:
+    """For how many GPUs to tell how long it takes: one, and a host's eight or as many as may be used."""
+    most = config.cluster.max_gpus or GPUS_OF_A_HOST
+    return (1, most) if most > 1 else (1,)
+
+
+def wall_seconds(estimate: Estimate, expansion: Expansion, config: Config, gpus: int) -> tuple[float, float]:
+    """The least and the most seconds that a sweep takes on so many GPUs, with Ray's start and end and the soak.
+
+    With ``cluster.placement=replicate`` each of them measures everything.
+    """
+    soaks = config.timing.protocol != "seed" and config.timing.power == "sustained"
+    beside = START_S + (config.timing.soak_min_s if soaks else 0.0)
+    shared = 1 if config.cluster.placement == "replicate" else min(gpus, len(expansion.bundles))
+    return beside + estimate.least_s / shared, beside + estimate.most_s / shared
+
+
 def reference(config: Config) -> GpuSpec | None:
     """The catalogue entry to estimate for; None for the CPU."""
     gpu = config.cluster.gpu
@@ -119,8 +138,14 @@ def bundle_estimate(bundle: Bundle, spec: GpuSpec, timing: Timing) -> Estimate:
     calls = shared_calls(dict(zip(bundle.gemms, seconds, strict=True)), timing)
     visits = [calls[gemm] + lead_calls(calls[gemm], timing) for gemm in bundle.gemms]
     round_s = sum(n * each for n, each in zip(visits, seconds, strict=True))
+    if timing.power == "burst":
+        round_s += BURST_IDLE_S * len(visits)
     prepare = PREPARE_S * len(seconds) + PREPARE_CALLS * sum(seconds)
-    rounds = min(timing.max_rounds, timing.min_rounds + int(timing.max_seconds / round_s))
+    rounds = timing.min_rounds + int(timing.max_seconds / round_s)
+    if any(len(family.candidates) > 1 for family in bundle.families):
+        # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
+        rounds += timing.min_rounds + 1
+    rounds = min(timing.max_rounds, rounds)
     return Estimate(
         least_s=prepare + timing.min_rounds * round_s,
         most_s=prepare + rounds * round_s,

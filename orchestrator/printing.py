@@ -1,8 +1,48 @@
 """Writing to standard output where the exit code has more to tell than whether somebody read it."""
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
+
+from orchestrator.forms import CSV, JSON, CsvTable, write_csv, write_json
+
+NARROWEST = 20
+PIPED = 80
+"""Columns where there is no terminal and ``COLUMNS`` is not set."""
+LABEL = 10
+"""Columns of what a line begins with that says what the line is about."""
+
+
+def width() -> int:
+    """Return how many columns there are to print in: those of ``COLUMNS``, else the terminal's, else 80."""
+    return max(NARROWEST, shutil.get_terminal_size((PIPED, 24)).columns)
+
+
+def wrapped(text: str, width: int, first: str = "") -> list[str]:
+    """Fill lines of ``width`` between words, which stay whole; the others are indented as far as ``first`` reaches."""
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def printed_as(
+    form: str, *, tables: Callable[[], object], document: Callable[[], object], table: Callable[[], CsvTable]
+) -> bool:
+    """Print in the form that is asked for; tell whether it could be written. tables: prints what a person reads."""
+    if form == JSON:
+        return printed(lambda: write_json(document(), sys.stdout))
+    if form == CSV:
+        found = table()
+        sys.stderr.writelines(f"{note}\n" for note in found.notes)
+        return printed(lambda: write_csv(found, sys.stdout))
+    return printed(tables)
 
 
 def printed(show: Callable[[], object]) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
+from orchestrator.canary import is_canary
 from tasks.family import Bundle
 from tasks.records import DeviceInfo, Progress
 
@@ -47,6 +48,13 @@ class Line:
     state: str = "idle"
     rounds: int = 0
     since: float = 0.0
+
+    def told(self, width: int | None = None) -> str:
+        """Say which device does what: of the ways to say it the fullest that fits ``width``, else the shortest."""
+        doing = f"{self.device.uuid[:12]} {self.state}" + (f", round {self.rounds}" if self.state == "measure" else "")
+        what = f"{doing} {self.bundle.bundle_id}" if self.bundle else doing
+        ways = (f"{self.device.gpu} {what}", what, f"{self.device.gpu} {doing}", doing)
+        return next((way for way in ways if width is None or len(way) <= width), doing)
 
 
 class Board:
@@ -97,7 +105,7 @@ class Board:
         if count != self.busy_elsewhere:
             self.busy_elsewhere = count
             if count:
-                self.note(f"waiting for {count} GPU{'s' * (count > 1)} busy elsewhere")
+                self.note(waiting(count))
 
     def started(self, worker: str, bundle: Bundle) -> None:
         """Note a Bundle that was handed out."""
@@ -135,42 +143,60 @@ class Board:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds left: the FLOPs to do, at the pace of the Bundles done, over the workers; None while unknown."""
+        """Seconds left: the FLOPs to do, at the pace of the Bundles done, over the workers; None while unknown.
+
+        A Bundle that takes longer than the pace has it leaves the others what they need.
+        """
         if not self.flops_done or not self._busy_s or not self.workers:
             return None
-        left = (self.flops - self.flops_done) * self._busy_s / self.flops_done
-        under_way = sum(self._taken(line) for line in self.workers.values() if line.bundle)
-        return max(0.0, left - under_way) / len(self.workers)
+        pace = self._busy_s / self.flops_done
+        under_way = [(line, self._flops(line)) for line in self.workers.values() if line.bundle]
+        waiting = max(0, self.flops - self.flops_done - sum(flops for _, flops in under_way))
+        rest = sum(max(0.0, flops * pace - self._taken(line)) for line, flops in under_way)
+        return (waiting * pace + rest) / len(self.workers)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the sweep began."""
         return self._clock() - self._started
 
-    def summary(self) -> str:
-        """One line: how much is done, and how long it will take."""
+    def summary(self, width: int | None = None) -> str:
+        """How much is done, and how long it will take: one line, or several no wider than ``width``."""
         failed = f" ({self.gemms_failed} not measured)" if self.gemms_failed else ""
-        eta = "" if self.eta_s is None else f" · {duration(self.eta_s)} left"
-        return (
-            f"{self.families_done}/{self.families} families · {self.gemms_done}/{self.gemms} GEMMs{failed}"
-            f" · {duration(self.elapsed_s)}{eta}"
-        )
+        facts = [
+            f"{self.families_done}/{self.families} families",
+            f"{self.gemms_done}/{self.gemms} GEMMs{failed}",
+            duration(self.elapsed_s),
+            *([] if self.eta_s is None else [f"{duration(self.eta_s)} left"]),
+        ]
+        lines = facts[:1]
+        for fact in facts[1:]:
+            longer = f"{lines[-1]} · {fact}"
+            if width is None or len(longer) <= width:
+                lines[-1] = longer
+            else:
+                lines.append(fact)
+        return "\n".join(lines)
 
-    def lines(self) -> list[str]:
-        """One line per worker, or one for all where there are many."""
+    def lines(self, width: int | None = None) -> list[str]:
+        """One line per worker, or one for all where there are many; what does not fit ``width`` is left out of them."""
         if len(self.workers) > LINES:
             states = Counter(line.state for line in self.workers.values())
             counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
             return [f"{len(self.workers)} devices: {counts}"]
-        return [
-            f"{line.device.gpu} {line.device.uuid[:12]} {line.state}"
-            + (f" {line.bundle.bundle_id}" if line.bundle else "")
-            + (f", round {line.rounds}" if line.state == "measure" else "")
-            for line in self.workers.values()
-        ]
+        return [line.told(width) for line in self.workers.values()]
+
+    def _flops(self, line: Line) -> int:
+        """Of the sweep's FLOPs those that a worker is at: a canary is none of them."""
+        return 0 if line.bundle is None or is_canary(line.bundle.bundle_id) else line.bundle.flops
 
     def _taken(self, line: Line) -> float:
         return self._clock() - line.since if line.since else 0.0
+
+
+def waiting(count: int) -> str:
+    """Say how many GPUs others use."""
+    return f"waiting for {count} GPU{'s' * (count > 1)} busy elsewhere"
 
 
 def duration(seconds: float) -> str:
@@ -227,24 +253,24 @@ class LiveView:
         """Draw, at most five times a second."""
         if self._clock() - self._last >= REFRESH_EVERY_S:
             self._last = self._clock()
-            self.live.update(render(board), refresh=True)
+            self.live.update(render(board, self.live.console.width), refresh=True)
 
     def note(self, text: str) -> None:
         """Print above the display."""
         self.live.console.print(text, style="yellow", markup=False, highlight=False)
 
 
-def render(board: Board) -> "Table":
-    """Draw a Board: a bar by FLOPs, the summary, the workers."""
+def render(board: Board, width: int) -> "Table":
+    """Draw a Board within ``width``: a bar by FLOPs, the summary, the workers."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
-    rows = [board.summary(), *board.lines()]
+    rows = [*board.summary(width).splitlines(), *board.lines(width)]
     if board.busy_elsewhere:
-        rows.append(f"waiting for {board.busy_elsewhere} GPUs busy elsewhere")
+        rows.append(waiting(board.busy_elsewhere))
     table = Table.grid()  # a bar ends no line of its own
-    table.add_row(ProgressBar(total=float(board.flops), completed=float(board.flops_done), width=40))
+    table.add_row(ProgressBar(total=float(board.flops), completed=float(board.flops_done), width=min(40, width)))
     for row in rows:
         table.add_row(Text(row, no_wrap=True, overflow="ellipsis"))
     return table
@@ -285,12 +311,12 @@ class Lasting(io.TextIOBase):
 def show(bundles: Iterable[Bundle], console: "Console | None" = None) -> Iterator[Board]:
     """Show a sweep over ``bundles`` on ``console`` (by default standard error, as it must be in a sweep).
 
-    Live on a terminal, else by this module's logger.
+    Live on a terminal that can move its cursor, else by this module's logger.
     """
     from rich.console import Console
 
     console = console or Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         yield Board(bundles, LogView())
         return
     console.file = cast("IO[str]", Lasting(console.file))

@@ -53,13 +53,14 @@ class Ranking:
     """The merged result (RANKING_SCHEMA), and one line for each Shard that could not be read.
 
     notes: one line for each suspect device, and what of it was left out. fleets: the devices of each model beside one
-    another, where there are several. visits: the samples of the Shards that are ranked.
+    another, where there are several. readings: of their canaries. visits: the samples of the Shards that are ranked.
     """
 
     table: pa.Table
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     fleets: tuple[Fleet, ...] = ()
+    readings: tuple[Reading, ...] = ()
     visits: Mapping[ShardKey, Visits] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -76,6 +77,7 @@ def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
         problems=sweep.problems,
         notes=notes(sweep.facts, suspects, sweep.good, doubts.verdict),
         fleets=fleets(sweep.facts, sweep.visits, sweep.readings, doubts.verdict),
+        readings=tuple(sweep.readings),
         visits={key: sweep.good[key] for key in {shard_key(row) for row in sweep.facts} & sweep.good.keys()},
     )
 

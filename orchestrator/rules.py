@@ -68,6 +68,14 @@ class Switch(Rule):
         return value
 
 
+def _is_finite(value: float) -> bool:
+    """Whether it is a finite number; a whole one of hundreds of digits is none that can be calculated with."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Number(Rule):
     """A finite number; ``above`` and ``below`` are excluded, ``low`` and ``high`` included."""
@@ -79,7 +87,7 @@ class Number(Rule):
     high: float = math.inf
 
     def _check(self, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
             raise InvalidValueError(f"{describe(value)} is not a number")
         if not (self.above < value < self.below and self.low <= value <= self.high):
             raise InvalidValueError(f"{self._bounds()} must hold, but got {value}")

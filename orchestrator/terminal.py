@@ -1,25 +1,19 @@
 """A ranking in the terminal and in Markdown: the same tables, once drawn by rich, once as text."""
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from orchestrator import drawing
 from orchestrator.fleet import Fleet
 from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
-from orchestrator.output import Output
+from orchestrator.run_state import FINISHED, next_command
 from orchestrator.tables import LEGEND, TextTable, family_tables, status_counts
 
-GAP = 2
-LEAST_COLUMNS = 2
-"""d_ff and TFLOP/s."""
 MOST_DEVICES = 20
 """Devices of a model that the terminal shows."""
 NOTHING = "nothing was measured in this run"
@@ -31,10 +25,10 @@ def family_renderables(ranking: pa.Table, top: int, width: int = 80) -> Iterator
         yield _renderable(family, width)
 
 
-def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = ()) -> Text:
+def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = (), state: str = FINISHED) -> Text:
     """Where the run lies, how many Candidates ended how, what could not be read, and the next useful command."""
-    lines = [*problems, f"{run}: {_count_line(ranking)}", f"next: python -m orchestrator rank {shlex.quote(str(run))}"]
-    return Text("\n".join(lines))
+    following = next_command(run, state, status_counts(ranking))
+    return Text("\n".join([*problems, f"{run}: {_count_line(ranking)}", f"next: {following}"]))
 
 
 def show(
@@ -46,56 +40,52 @@ def show(
     *,
     notes: Sequence[str] = (),
     fleets: Sequence[Fleet] = (),
+    state: str = FINISHED,
 ) -> None:
-    """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``."""
-    console = console or Output()
-    for renderable in family_renderables(ranking, top, console.width):
-        console.print(renderable)
-    if ranking.num_rows:
-        console.print(Text(LEGEND, style="dim"))
-    for table in fleet_tables(fleets, MOST_DEVICES):
-        console.print(Text())
-        console.print(_renderable(table, console.width), end="")
-    if fleets:
-        console.print(Text(FLEET_LEGEND, style="dim"))
-    for note in notes:
-        console.print(Text(note, style="yellow"))
-    # A path must stay in one piece, so that it can be copied.
-    console.print(footer(run, ranking, problems), soft_wrap=True)
+    """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``.
+
+    state: of the run, which decides what is useful next.
+    """
+
+    def draw(console: Console) -> None:
+        for renderable in family_renderables(ranking, top, console.width):
+            console.print(renderable)
+        if ranking.num_rows:
+            console.print(Text(LEGEND, style="dim"))
+        for fleet in fleet_tables(fleets, MOST_DEVICES):
+            console.print(Text())
+            console.print(_renderable(fleet, console.width), end="")
+        if fleets:
+            console.print(Text(FLEET_LEGEND, style="dim"))
+        for note in notes:
+            console.print(Text(note, style="yellow"))
+        # A path must stay in one piece, so that it can be copied.
+        console.print(footer(run, ranking, problems, state), soft_wrap=True)
+
+    drawing.write(draw, console)
 
 
 def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:
     """Return the tables as Markdown: what ``ranking.md`` holds."""
-    blocks = [f"# Ranking of {_escaped(run.resolve().name)}", f"Candidates: {_count_line(ranking)}."]
-    blocks += map(_escaped, notes)
+    blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(ranking)}."]
+    blocks += map(escaped, notes)
     for family in family_tables(ranking, top):
-        blocks += _markdown_blocks(family)
+        blocks += markdown_blocks(family)
     blocks += [LEGEND] if ranking.num_rows else []
     for table in fleet_tables(fleets):
-        blocks += _markdown_blocks(table)
+        blocks += markdown_blocks(table)
     return "\n\n".join([*blocks, FLEET_LEGEND] if fleets else blocks) + "\n"
 
 
 def _renderable(table: TextTable, width: int) -> RenderableType:
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    fitting = _fitting(table, width)
-    for name in table.columns[:fitting]:
-        drawn.add_column(name, justify="right", no_wrap=True)
-    for i, cells in enumerate(table.rows):
-        drawn.add_row(*map(Text, cells[:fitting]), style="bold" if table.leads and i == 0 else "")
-    # Text, not markup: names and messages come from devices and users.
     notes = [Text(note, style="yellow") for note in table.notes]
-    return Group(Text(table.title, style="bold cyan"), *notes, *([drawn] if table.rows else []), Text())
+    drawn = [drawing.table(table.columns, table.rows, width, leads=table.leads)] if table.rows else []
+    return Group(Text(table.title, style="bold cyan"), *notes, *drawn, Text())
 
 
-def _fitting(table: TextTable, width: int) -> int:
-    """How many columns fit, each as wide as its widest cell and two spaces apart; never fewer than LEAST_COLUMNS."""
-    ends = accumulate(max(map(len, column)) + GAP for column in zip(table.columns, *table.rows, strict=True))
-    return max(LEAST_COLUMNS, sum(end - GAP <= width for end in ends))
-
-
-def _markdown_blocks(table: TextTable) -> list[str]:
-    blocks = [f"## {_escaped(table.title)}", *map(_escaped, table.notes)]
+def markdown_blocks(table: TextTable) -> list[str]:
+    """Return a table as blocks of Markdown: its title, its notes, its rows."""
+    blocks = [f"## {escaped(table.title)}", *map(escaped, table.notes)]
     return [*blocks, _markdown_table(table)] if table.rows else blocks
 
 
@@ -110,6 +100,6 @@ def _count_line(ranking: pa.Table) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items()) or NOTHING
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Keep names and messages from being read as Markdown or HTML."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))

@@ -24,7 +24,7 @@ from tasks.device import (
 from tasks.gemm import Gemm
 from tasks.pool import L2_REUSE, Operands, Ring, sweep
 from tasks.records import DeviceInfo
-from tasks.settings import Timing
+from tasks.settings import BURST_IDLE_S, Timing
 from tasks.support import Architecture
 from tasks.telemetry import Nvml, Window
 
@@ -33,9 +33,6 @@ SWEEP_BYTES = 4 * GIB
 
 SPARE_BYTES = GIB
 """Device memory left to the library's workspaces and captured graphs."""
-
-BURST_IDLE_S = 0.02
-"""Idle time before a visit in the power regime ``burst``, so that the chip is back in its boost state."""
 
 ONE_CALL_S = 1e-4
 """A call longer than this is estimated well enough by timing it once."""

@@ -39,6 +39,10 @@ L2_REUSE = 3
 """Bytes touched between two uses of the same byte, in units of the last-level cache."""
 
 
+MOST_WINDOWS = 2**17
+"""Of a ring: enough for Gemms of 1.4 kB and a cache of 60 MiB."""
+
+
 def padded(elements: int) -> int:
     """Round ``elements`` up to the alignment of a view."""
     return -(-elements // ALIGN) * ALIGN
@@ -176,13 +180,14 @@ def sweep(pool: OperandPool, gemm: Gemm, calls: int, windows: int) -> list[Opera
 def ring_elements(gemms: Sequence[Gemm], cache_bytes: int) -> tuple[int, int]:
     """Elements of inputs and of outputs of a ring in which a byte comes back only after ``L2_REUSE`` caches of others.
 
-    One window of the largest does where even the smallest Gemm's bytes outrun the cache.
+    One window of the largest does where even the smallest Gemm's bytes outrun the cache. Gemms of so few bytes that it
+    would take more than ``MOST_WINDOWS`` are found in the cache: each would take a thousand times its bytes.
     """
     inputs, outputs = max(map(input_elements, gemms)), max(map(output_elements, gemms))
     smallest, enough = min(gemm.bytes for gemm in gemms), L2_REUSE * cache_bytes
     if smallest >= enough:
         return inputs, outputs
-    windows = math.ceil(enough / smallest) + 1
+    windows = min(MOST_WINDOWS, math.ceil(enough / smallest) + 1)
     # the padding of a view is never touched: small Gemms need a longer ring for as many bytes
     read = enough * max(input_elements(gemm) / gemm.input_bytes for gemm in gemms)
     written = enough * max(output_elements(gemm) / gemm.output_bytes for gemm in gemms)

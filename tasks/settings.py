@@ -12,6 +12,9 @@ PROTOCOL_VERSION = {"interleaved": 1, "seed": 1}
 COOL_S = 10.0
 """Rest before a Family that was throttled is measured again."""
 
+BURST_IDLE_S = 0.02
+"""``timing.power=burst``: rest before each visit, on a GPU."""
+
 LOOK_GROWTH = 1.4
 """The order is looked at after ``min_rounds``, then each time that the rounds have grown by this factor."""
 

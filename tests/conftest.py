@@ -14,6 +14,16 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+# Output is 80 columns wide and plain, whatever the terminal is that the tests run in.
+for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(name, None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that start Ray go first: they take longest, and what comes last should fill both processes to the end."""
+    with_ray = {item.path for item in items if item.get_closest_marker("ray")}
+    items.sort(key=lambda item: item.path not in with_ray)
+
 
 @pytest.fixture(scope="module")
 def bucket() -> "Iterator[Bucket]":

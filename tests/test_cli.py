@@ -1,6 +1,7 @@
 """The command line: help, verbs, exit codes, and what a user's mistake looks like."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ import yaml
 
 from orchestrator import __version__, cli
 from orchestrator.config import compose, conf_names, keys, to_dict
+from orchestrator.store import RunStore, shard_table
 from orchestrator.verbs import VERBS
+from tasks.settings import Timing
+from tests.builders import as_bundle, measurement, mlp_family, per_flop
 
 ROOT = Path(cli.__file__).parents[1]
 
@@ -40,10 +44,11 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_help_lists_every_verb_sweep_and_key(capsys: pytest.CaptureFixture[str], word: str) -> None:
     code, out, err = call(capsys, word)
     assert (code, err) == (0, "")
-    lines = out.splitlines()
+    assert max(map(len, out.splitlines())) <= 80
+    lines = re.sub(r"\n {10,}", " ", out).splitlines()  # what goes on in the column of the texts
     for verb in VERBS:
         assert any(line.startswith(f"  {verb} ") for line in lines), verb
-    assert ", ".join(conf_names()) in out
+    assert ", ".join(conf_names()) in " ".join(out.split())
     for name, _, default, text in keys():
         (line,) = (line for line in lines if line.startswith(f"  {name} "))
         assert text in line
@@ -56,8 +61,9 @@ def test_every_verb_has_help_of_its_own(capsys: pytest.CaptureFixture[str], verb
     code, out, err = call(capsys, verb, "--help")
     assert (code, err) == (0, "")
     assert out.startswith(f"usage: python -m orchestrator {verb} ")
-    assert VERBS[verb] in out
-    assert "130 interrupted" in out
+    assert VERBS[verb] in " ".join(out.split())
+    assert "130 interrupted" in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,11 +264,27 @@ def test_a_reader_that_leaves_is_no_error(word: str, buffering: dict[str, str]) 
         (("check", "model=llama-2-7b"), 0),
         (("check", "model=gpt-3-2.7b"), 1),
         (("check", "model=gpt-3-2.7b", "--json"), 1),
-        (("explain", "examples/h200-seed-and-mlp"), 0),
+        (("explain", "examples/h200-heads"), 0),
+        (("explain", "examples/h200-heads", "--csv"), 0),
+        (("status", "examples/h200-heads", "--json"), 0),
+        (("compare", "{slower}/a", "{slower}/b", "--fail-if-slower", "3"), 3),
     ],
 )
-def test_what_was_found_is_told_by_the_exit_code_also_where_nobody_reads(words: tuple[str, ...], code: int) -> None:
-    assert read_by_nobody(*words) == (code, "")
+def test_what_was_found_is_told_by_the_exit_code_also_where_nobody_reads(
+    words: tuple[str, ...], code: int, slower: Path
+) -> None:
+    assert read_by_nobody(*(word.replace("{slower}", str(slower)) for word in words)) == (code, "")
+
+
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, of which the second takes half as long again."""
+    folder, family = tmp_path_factory.mktemp("runs"), mlp_family([128, 256, 512])
+    for name, cost in (("a", 1.0), ("b", 1.5)):
+        measured = measurement(family, per_flop({128: cost, 256: cost, 512: cost, 1024: cost}), noise=0.002, rounds=40)
+        table = shard_table(as_bundle(family), measured, Timing(), attempt=1, code_version="1", plan_hash="p")
+        RunStore.create(folder, name, {}).write_shard(table)
+    return folder
 
 
 @pytest.mark.parametrize(

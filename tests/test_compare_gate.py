@@ -108,6 +108,44 @@ def test_what_levels_move_from_run_to_run_is_not_named_whatever_the_floor(tmp_pa
     assert gate(old, new, 0.0).passed
 
 
+def test_what_a_candidate_moves_within_its_family_is_not_named_whatever_the_floor(tmp_path: Path) -> None:
+    old = store_of(tmp_path / "a", steady, noise=0.0)
+    for percent, named_ones in ((EXCESS_PCT - 0.1, 0), (EXCESS_PCT + LEVEL_PCT, 1)):
+        slower = 1 + percent / 100
+        new = store_of(
+            tmp_path / f"b{named_ones}",
+            lambda gemm, number, slower=slower: steady(gemm, number) * (slower if gemm.n == 320 else 1.0),  # type: ignore[misc]
+            noise=0.0,
+        )
+        assert len(gate(old, new, 0.0).slower) == named_ones
+
+
+def test_the_more_is_judged_the_wider_is_each_interval(tmp_path: Path) -> None:
+    """Bonferroni: half of the error over the Families, half over the Candidates."""
+    cost: Cost = lambda gemm, number: steady(gemm, number) * (1.3 if gemm.n == 320 else 1.06)  # noqa: E731
+
+    def both(families: tuple[Family, ...]) -> list[float]:
+        name = f"{len(families)}-{len(families[0].candidates)}"
+        old = store_of(tmp_path / f"a{name}", steady, families=families, noise=0.02)
+        new = store_of(tmp_path / f"b{name}", cost, seed=1, families=families, noise=0.02)
+        key = families[0].family_id
+        found = {
+            each.value: each.high - each.low
+            for each in judge_without_allowance(old, new).slower
+            if each.family_id == key
+        }
+        return [found[None], found[320]]
+
+    def judge_without_allowance(old: RunStore, new: RunStore) -> Gate:
+        before, after = rounds_of(old), rounds_of(new)
+        return judge({key: (before[key], after[key]) for key in before}, 3.0, level_pct=0.0, excess_pct=0.0)
+
+    one = both((up_family(VALUES),))
+    several = both(tuple(up_family(VALUES, tp=tp, h=64 * tp) for tp in (1, 2, 4, 8)))
+    assert several[0] > 1.1 * one[0]
+    assert several[1] > 1.1 * one[1]
+
+
 def test_faster_is_no_fault(tmp_path: Path) -> None:
     old = store_of(tmp_path / "a", steady)
     assert gate(old, store_of(tmp_path / "b", lambda gemm, number: 0.8 * steady(gemm, number)), 0.0).passed
@@ -126,7 +164,28 @@ def test_what_fails_now_fails_the_gate_and_what_was_not_tried_does_not(tmp_path:
     found = gate(old, fewer, 3.0)
     assert (found.passed, found.not_in_new) == (True, 1)
     skipped = store_of(tmp_path / "d", steady, seed=1, failed={broken: ("skipped", "needs 3 GiB")})
-    assert gate(old, skipped, 3.0).passed
+    found = gate(old, skipped, 3.0)
+    assert found.passed
+    assert [(each.value, each.why) for each in found.not_judged] == [(64, "skipped: up: needs 3 GiB")]
+
+
+def test_what_is_unsupported_now_and_was_measured_before_fails_the_gate(tmp_path: Path) -> None:
+    old = store_of(tmp_path / "a", steady, families=FAMILIES[:1])
+    refused = {gemm.gemm_id: ("unsupported", "not in this torch") for gemm in FAMILIES[0].gemms[:1]}
+    found = gate(old, store_of(tmp_path / "b", steady, seed=1, failed=refused, families=FAMILIES[:1]), 3.0)
+    assert not found.passed
+    assert [each.why for each in found.failed] == ["unsupported: up: not in this torch"]
+    every = {gemm.gemm_id: ("unsupported", "not in this torch") for gemm in FAMILIES[0].gemms}
+    assert len(gate(old, store_of(tmp_path / "c", steady, failed=every, families=FAMILIES[:1]), 3.0).failed) == 5
+
+
+def test_candidates_that_are_not_in_the_second_run_are_listed(tmp_path: Path) -> None:
+    old = store_of(tmp_path / "a", steady, families=(up_family(VALUES),))
+    found = gate(old, store_of(tmp_path / "b", steady, seed=1, families=(up_family(VALUES[:3]),)), 3.0)
+    assert found.passed
+    assert [(each.value, each.why) for each in found.not_judged] == [
+        (value, "it is not in the second run") for value in VALUES[3:]
+    ]
 
 
 def test_too_few_rounds_are_not_judged_and_said_so(tmp_path: Path) -> None:

@@ -240,6 +240,7 @@ WRONG_ARGUMENTS = [
     ("timing.confidence=.nan", "timing.confidence: nan (a decimal number) is not a number"),
     ("timing.tie_pct=-0.1", "timing.tie_pct: 0 <= value < 100 must hold, but got -0.1"),
     ("timing.max_seconds=0", "timing.max_seconds: 0 < value <= 86400 must hold"),
+    (f"timing.max_seconds={'9' * 400}", "is not a number"),
     ("timing.max_seconds=fast", "timing.max_seconds: 'fast' is not a number"),
     ("timing.max_seconds=true", "timing.max_seconds: true (a boolean) is not a number"),
     ("timing.min_rounds=99999", "timing.min_rounds <= timing.max_rounds must hold, but got 99999 and "),

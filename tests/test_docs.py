@@ -1,6 +1,7 @@
 """README and docs: every command works as it is shown, links resolve, generated tables are fresh."""
 
 import importlib.util
+import json
 import re
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from orchestrator.config import keys
 from orchestrator.layer_arguments import parse as layer_words
 from orchestrator.verbs import VERBS
 from tests.doc_commands import DATA, PAGES, ROOT, STAND_INS, anchors, commands, filled, links, orchestrator_words
+from tests.reports import LAYER
 
 COMMANDS = {words: page for page in PAGES for words in commands(page)}
 ELSEWHERE = re.compile(r"s3://|REGISTRY|SYSTEMS/|systems/|/NAME|my-sweep\.yaml")
@@ -35,6 +37,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (DATA, "tests/data/aiconfigurator", "tests/data/h200-again"):
         shutil.copytree(ROOT / name, place / name)
     shutil.copy(next((ROOT / "tests" / "data" / "configs").glob("*lama*.json")), place / "config.json")
+    (place / "layer.json").write_text(json.dumps(LAYER), "utf-8")
     return place
 
 

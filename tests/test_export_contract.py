@@ -1,6 +1,8 @@
 """What holds for every exporter: whole or not at all, never over what is there, the same bytes, all accounted for."""
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -8,13 +10,24 @@ import pytest
 
 from orchestrator import cli
 from orchestrator.export import TARGETS, exporter
+from orchestrator.export.contract import Export
 from orchestrator.export.request import OPTIONS
+from orchestrator.export.selection import Selection
 from orchestrator.store import RunStore, shard_table
 from tasks.settings import Timing
 from tests.builders import as_bundle, measurement, mlp_family, per_flop
 from tests.exports import CASES, EXAMPLE, Case, command, exported, options
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.target}-{case.run.name}-{case.base}")
+Made = tuple[Path, Selection, Export]
+"""An export, and the folder of what it copies."""
+
+
+def name_of(case: Case) -> str:
+    return f"{case.target}-{case.run.name}-{case.base}"
+
+
+BY_NAME = {name_of(case): case for case in CASES}
+every_case = pytest.mark.parametrize("case", CASES, ids=name_of)
 every_target = pytest.mark.parametrize("target", list(TARGETS))
 
 
@@ -28,6 +41,19 @@ def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
     return code, out, err
 
 
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Made]:
+    """One export of a case, made when it is first asked for."""
+
+    @functools.cache
+    def make(name: str) -> Made:
+        case, bases = BY_NAME[name], tmp_path_factory.mktemp("bases")
+        selection, found = exported(case.target, case.run, case.words, options(case, bases))
+        return bases, selection, found
+
+    return lambda case: make(name_of(case))
+
+
 def test_every_target_has_a_case() -> None:
     assert {case.target for case in CASES} == set(TARGETS)
     for target in TARGETS:
@@ -35,44 +61,34 @@ def test_every_target_has_a_case() -> None:
 
 
 @every_case
-def test_it_writes_measured_runs_and_says_where(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = call(capsys, *command(case, tmp_path / "bases", tmp_path / "out"))
-    assert (code, err) == (0, "")
-    written = contents(tmp_path / "out")
-    assert written
-    assert f" Gemms of NVIDIA H200 to {tmp_path / 'out'}: " in out.splitlines()[0]
-    assert not [name for name in os.listdir(tmp_path / "out") if name.startswith(".")]
-
-
-@every_case
-def test_the_same_shards_give_the_same_bytes(case: Case, tmp_path: Path) -> None:
-    given = options(case, tmp_path)
-    first, again = (exported(case.target, case.run, case.words, given)[1] for _ in range(2))
+def test_the_same_shards_give_the_same_bytes_and_stay_as_they_are(case: Case, exports: Callable[[Case], Made]) -> None:
+    bases, _, first = exports(case)
+    before = contents(bases), contents(case.run)
+    _, again = exported(case.target, case.run, case.words, options(case, bases))
     assert dict(first.files) == dict(again.files)
     assert first == again
+    assert (contents(bases), contents(case.run)) == before  # neither the run nor what it copies is touched
 
 
 @every_case
-def test_every_gemm_is_written_or_counted(case: Case, tmp_path: Path) -> None:
-    selection, found = exported(case.target, case.run, case.words, options(case, tmp_path))
+def test_every_gemm_is_written_or_counted(case: Case, exports: Callable[[Case], Made]) -> None:
+    _, selection, found = exports(case)
     assert found.gemms > 0
     assert found.gemms + sum(found.left_out.values()) == len(selection.entries)
 
 
 @every_case
-def test_it_touches_neither_the_run_nor_what_it_copies(case: Case, tmp_path: Path) -> None:
-    given = options(case, tmp_path)
-    before = contents(tmp_path), contents(case.run)
-    exported(case.target, case.run, case.words, given)
-    assert (contents(tmp_path), contents(case.run)) == before
-
-
-@every_case
-def test_nothing_is_overwritten_without_force(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_measured_runs_says_where_and_overwrites_nothing_without_force(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     words = command(case, tmp_path / "bases", out)
-    assert call(capsys, *words)[0] == 0
+    code, told, err = call(capsys, *words)
+    assert (code, err) == (0, "")
     whole = contents(out)
+    assert whole
+    assert f" Gemms of NVIDIA H200 to {out}: " in told.splitlines()[0]
+    assert not [name for name in os.listdir(out) if name.startswith(".")]
     last = sorted(whole)[-1]
     for name in whole:
         if name != last:
@@ -88,9 +104,11 @@ def test_nothing_is_overwritten_without_force(case: Case, tmp_path: Path, capsys
 
 
 @every_case
-def test_it_is_written_whole_or_not_at_all(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_written_whole_or_not_at_all(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str], exports: Callable[[Case], Made]
+) -> None:
     bases, out = tmp_path / "bases", tmp_path / "out"
-    last = list(exported(case.target, case.run, case.words, options(case, bases))[1].files)[-1]
+    last = list(exports(case)[-1].files)[-1]
     (out / last).mkdir(parents=True)
     code, _, err = call(capsys, *command(case, bases, out), "--force")
     assert (code, err) == (2, f"{out / last} is a folder: choose another --out\n")

@@ -139,7 +139,7 @@ def test_a_worker_whose_start_fails_once_works_then(fleet: Fleet, store: RunStor
 
 def test_a_device_that_never_opens_does_not_keep_the_others(fleet: Fleet, store: RunStore) -> None:
     Plan(never_opens=["GPU-head-1"], seconds=0.3).write(fleet.folder)
-    assert all_is_measured(fleet.sweep(work(12), store, start_timeout_s=3.0), 12)
+    assert all_is_measured(fleet.sweep(work(12), store, start_timeout_s=8.0), 12)
     assert {row["uuid"] for row in facts(store)} == {"GPU-head-0"}
 
 

@@ -15,7 +15,7 @@ from orchestrator.store import RunStore, shard_table
 from tasks.settings import Timing
 from tests import promise
 from tests.builders import as_bundle, measurement, per_flop, up_family
-from tests.jobs import FAMILIES, SMALL, begun, bundles, finish, job, journal, resume, until
+from tests.jobs import FAMILIES, SMALL, Job, begun, bundles, finish, job, journal, resume, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -133,23 +133,43 @@ def test_a_directory_that_becomes_read_only_ends_the_sweep_with_all_that_was_wri
     promise.check(driver.run, status="finished", ended=journal(results, "end"), lost=2)
 
 
-def test_a_shard_that_its_killed_writer_did_not_name_is_swept_and_never_read(tmp_path: Path) -> None:
-    results = tmp_path / "results"
+@pytest.fixture(scope="module")
+def unnamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose driver was killed when its third Shard was written and had no name yet."""
+    results = tmp_path_factory.mktemp("unnamed") / "results"
     with job(results, *SMALL, env={"FAULT_RENAME": "3"}) as driver:
         until(lambda: journal(results, "written"), "a shard without its name")
         driver.kill(signal.SIGKILL)
         driver.end()
         driver.none_left()
-    (torn,) = driver.run.rglob(".*.tmp")
+    return driver.run
+
+
+@pytest.fixture(scope="module")
+def resumed(unnamed: Path, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """That run, copied and brought to its end."""
+    folder = tmp_path_factory.mktemp("resumed")
+    shutil.copytree(unnamed.parents[1], folder, dirs_exist_ok=True)
+    (torn,) = (folder / "results" / "it").rglob(".*.tmp")
     torn.write_bytes(torn.read_bytes()[:1000])  # a file system may forget the rest
-    promise.check(driver.run)
-    ranked = finish(results, "rank", "it", "--dir", str(results), plain=True)
+    done = resume(folder / "results")
+    done.run = folder / "results" / "it"
+    return done
+
+
+def test_a_shard_that_its_killed_writer_did_not_name_is_swept_and_never_read(
+    unnamed: Path, resumed: Job, tmp_path: Path
+) -> None:
+    run = shutil.copytree(unnamed, tmp_path / "it")
+    (torn,) = run.rglob(".*.tmp")
+    torn.write_bytes(torn.read_bytes()[:1000])
+    promise.check(run)
+    ranked = finish(tmp_path, "rank", "it", "--dir", str(tmp_path), plain=True)
     assert (ranked.code, ranked.err) == (0, "")
-    assert len(driver.shards()) == 2
-    again = resume(results)
-    assert again.code == 0, again.err
-    assert not torn.exists()
-    promise.check(driver.run, status="finished", ended=journal(results, "end"), lost=2)
+    assert len(list(run.glob("shards/*/*/[!.]*.parquet"))) == 2
+    assert resumed.code == 0, resumed.err
+    assert not list(resumed.run.rglob(".*.tmp"))
+    promise.check(resumed.run, status="finished", ended=journal(resumed.run.parent, "end"), lost=2)
 
 
 def flip(path: Path, at: int) -> None:
@@ -170,10 +190,11 @@ def seconds_at(path: Path) -> int:
     return int(begin + column.total_compressed_size // 2)
 
 
-def test_corrupt_and_truncated_shards_are_named_and_measured_again_alone(tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    first = finish(results, *SMALL)
-    flipped, cut, *sound = first.shards()
+def test_corrupt_and_truncated_shards_are_named_and_measured_again_alone(resumed: Job, tmp_path: Path) -> None:
+    results = shutil.copytree(resumed.run.parent, tmp_path / "results")
+    shards, run = sorted((results / "it").glob("shards/*/*/[!.]*.parquet")), results / "it"
+    assert len(shards) == FAMILIES
+    flipped, cut, *sound = shards
     flip(flipped, seconds_at(flipped))
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     bytes_before = {path: path.read_bytes() for path in sound}
@@ -182,21 +203,21 @@ def test_corrupt_and_truncated_shards_are_named_and_measured_again_alone(tmp_pat
     assert ranked.out.count("is corrupt and was left out") == 2
     assert str(flipped) in ranked.out
     assert str(cut) in ranked.out
-    promise.check(first.run, corrupt=2)
+    promise.check(run, corrupt=2)
     before = len(begun(results))
     again = resume(results)
     assert again.code == 1
     assert str(flipped) in again.out
     assert sorted(begun(results)[before:]) == sorted(bundles([flipped, cut]))
-    new = set(first.shards()) - {flipped, cut, *sound}
+    new = set(run.glob("shards/*/*/[!.]*.parquet")) - {flipped, cut, *sound}
     assert new == {path.with_name(path.name.replace(".1.parquet", ".2.parquet")) for path in (flipped, cut)}
     assert {path: path.read_bytes() for path in sound} == bytes_before
-    promise.check(first.run, status="finished", corrupt=2)
+    promise.check(run, status="finished", corrupt=2)
     for path in (flipped, cut):
         path.unlink()  # by the user, who has read which
     last = resume(results)
     assert (last.code, "nothing to do" in last.err) == (0, True)
-    promise.check(first.run, status="finished")
+    promise.check(run, status="finished")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,8 +7,10 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,45 +21,79 @@ from tests.jobs import FAMILIES, HOOKS, SMALL, Job, begun, bundles, job, journal
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+LONG_FAMILIES = 60
+LONG = (*SMALL[:-1], f"space.h={{start: 32, stop: {24 + 8 * LONG_FAMILIES}, step: 8}}")
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """A sweep of LONG whose driver was killed."""
+    with job(tmp_path_factory.mktemp("killed") / "results", *LONG, pace_s=0.3) as driver:
+        driver.under_way().kill(signal.SIGKILL)
+        assert driver.end() == -signal.SIGKILL
+        driver.none_left()
+        driver.none_left(90, agents=True)
+    return driver
+
+
+@pytest.fixture(scope="module")
+def going_on(killed: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of that sweep, for tests that each go on with it, whoever stopped it last, and stop it their way."""
+    return copied(killed.run.parent, tmp_path_factory.mktemp("going-on"))
+
+
+def copied(results: Path, folder: Path) -> Path:
+    """Copy a run's results, and the journal of what was measured."""
+    shutil.copytree(results.parent, folder, dirs_exist_ok=True)
+    return folder / results.name
 
 
 def status(run: Path) -> str:
     return str(RunStore.open(run).manifest()["status"])
 
 
-def completed(results: Path, *, lost: int = 0) -> Job:
-    """Resume the run; fail unless what had no Shard is measured, and nothing else."""
-    run = results / "it"
-    had, before = bundles(run.glob("shards/*/*/[!.]*.parquet")), len(begun(results))
-    short = {
-        row["bundle_id"]
-        for row in RunStore.open(run).read_facts().table.to_pylist()
-        if row["stop_reason"] == "interrupted" and row["rounds"] < 2
-    }
-    done = resume(results)
-    assert done.code == 0, done.err
-    again = begun(results)[before:]
-    assert len(again) == len(set(again)) == FAMILIES - len(had - short)
-    assert set(again).isdisjoint(had - short)
-    promise.check(run, status="finished", ended=journal(results, "end"), lost=lost)
-    done.none_left()
-    return done
+def ended(run: Path) -> set[str]:
+    """The Bundles that are done: those with a Shard, but for those of which an interrupt left too little."""
+    facts = RunStore.open(run).read_facts().table.to_pylist()
+    short = {row["bundle_id"] for row in facts if row["stop_reason"] == "interrupted" and row["rounds"] < 2}
+    return bundles(run.glob("shards/*/*/[!.]*.parquet")) - short
 
 
-def test_a_killed_driver_loses_the_families_in_flight_alone(results: Path) -> None:
-    with job(results, *SMALL, pace_s=0.3) as driver:
-        driver.under_way().kill(signal.SIGKILL)
-        assert driver.end() == -signal.SIGKILL
+def lost(results: Path) -> int:
+    """How many measurements have ended and are not on disk."""
+    samples = RunStore.open(results / "it").read_samples().table
+    on_disk = {(row["bundle_id"], row["attempt"]) for row in samples.select(["bundle_id", "attempt"]).to_pylist()}
+    return len(journal(results, "end")) - len(on_disk)
+
+
+@contextmanager
+def resumed(results: Path, *, may_lose: int = 0, **options: Any) -> Iterator[Job]:
+    """Go on with a run that was stopped, until something stops it; fail unless it keeps the promise.
+
+    may_lose: how many measurements that have ended need not be on disk, by this stop alone.
+    """
+    had, before, gone = ended(results / "it"), len(begun(results)), lost(results)
+    with job(results, "resume=it", name=None, **options) as driver:
+        driver.run = results / "it"
+        yield driver
         driver.none_left()
-        driver.none_left(90, agents=True)
-    assert len(begun(results)) <= len(driver.shards()) + 2  # one worker, and what it got while a Shard was written
-    assert (driver.run / ".lock").exists()  # which does not stop the next driver
-    assert status(driver.run) == "running"
-    promise.check(driver.run, ended=journal(results, "end"), lost=1)
-    completed(results, lost=1)
+    again = begun(results)[before:]
+    assert len(again) == len(set(again))
+    assert set(again).isdisjoint(had)
+    promise.check(driver.run, ended=journal(results, "end"), lost=gone + may_lose)
+
+
+def test_a_killed_driver_loses_the_families_in_flight_alone(killed: Job) -> None:
+    results = killed.run.parent
+    assert len(begun(results)) <= len(killed.shards()) + 2  # one worker, and what it got while a Shard was written
+    assert (killed.run / ".lock").exists()  # which does not stop the next driver
+    assert status(killed.run) == "running"
+    promise.check(killed.run, ended=journal(results, "end"), lost=1)
 
 
 def terminal(driver: Job) -> None:
@@ -77,44 +113,64 @@ def hang_up(driver: Job) -> None:
 
 
 @pytest.mark.parametrize("stop", [terminal, terminate, terminate_all, hang_up])
-def test_an_interrupt_keeps_and_ranks_what_is_measured(results: Path, stop: Callable[[Job], None]) -> None:
-    with job(results, *SMALL, pace_s=0.3, terminal=stop in (terminal, hang_up)) as driver:
-        stop(driver.under_way())
+def test_an_interrupt_keeps_and_ranks_what_is_measured(going_on: Path, stop: Callable[[Job], None]) -> None:
+    at_terminal = stop in (terminal, hang_up)
+    with resumed(going_on, may_lose=stop is terminate_all, pace_s=0.3, terminal=at_terminal) as driver:
+        stop(driver.under_way(len(driver.shards()) + 2))
         assert driver.end() == 130
         driver.none_left()
-    assert "bundles were not measured; go on with: python -m orchestrator resume=" in driver.out
+    assert "next: python -m orchestrator resume=" in driver.out
     assert "seed_bmm h=" in driver.out
-    promise.check(driver.run, status="interrupted", ended=journal(results, "end"), lost=stop is terminate_all)
-    completed(results, lost=1)
+    assert status(driver.run) == "interrupted"
 
 
-def test_a_second_ctrl_c_stops_at_once(results: Path) -> None:
-    with job(results, *SMALL, terminal=True, env={"FAULT_HOLD": "3"}) as driver:
-        driver.under_way()
-        until(lambda: journal(results, "held"), "a measurement that heeds nobody")
+def test_a_second_ctrl_c_stops_at_once(going_on: Path) -> None:
+    ranked = len(journal(going_on, "rank"))
+    with resumed(going_on, terminal=True, env={"FAULT_HOLD": "3"}) as driver:
+        had = len(driver.shards())
+        driver.under_way(had + 2)
+        until(lambda: journal(going_on, "held"), "a measurement that heeds nobody")
         driver.press_ctrl_c()
         time.sleep(0.5)
         began = time.monotonic()
         driver.press_ctrl_c()
-        until(lambda: journal(results, "rank"), "the ranking")
+        until(lambda: len(journal(going_on, "rank")) > ranked, "the ranking")
         assert time.monotonic() - began < 4.5  # the first alone waits for 5 s
         assert driver.end() == 130
-        driver.none_left()
-    assert len(driver.shards()) == 2
-    promise.check(driver.run, status="interrupted", ended=journal(results, "end"))
-    completed(results)
+    assert len(driver.shards()) == had + 2
+    assert status(driver.run) == "interrupted"
 
 
-def test_a_third_signal_ends_the_process_as_it_is(results: Path) -> None:
-    with job(results, *SMALL, env={"FAULT_RANK_S": "60"}, pace_s=0.3) as driver:
-        driver.under_way().kill(signal.SIGINT)
-        until(lambda: journal(results, "rank"), "the ranking")
+def test_a_third_signal_ends_the_process_as_it_is(going_on: Path) -> None:
+    ranked = len(journal(going_on, "rank"))
+    with resumed(going_on, env={"FAULT_RANK_S": "60"}, pace_s=0.3) as driver:
+        driver.under_way(len(driver.shards()) + 2).kill(signal.SIGINT)
+        until(lambda: len(journal(going_on, "rank")) > ranked, "the ranking")
         for _ in range(2):
             driver.kill(signal.SIGINT)
         assert driver.end(20) == 130
-        driver.none_left()
-    promise.check(driver.run, ended=journal(results, "end"))
-    completed(results)
+
+
+def test_a_resume_measures_all_that_is_left_and_its_ranking_may_be_stopped_and_made_by_the_next(
+    going_on: Path, tmp_path: Path
+) -> None:
+    results = copied(going_on, tmp_path)
+    had, before, ranked = ended(results / "it"), len(begun(results)), len(journal(results, "rank"))
+    with resumed(results, terminal=True, env={"FAULT_RANK_S": "60"}) as driver:
+        until(lambda: len(journal(results, "rank")) > ranked, "the ranking")
+        driver.press_ctrl_c()
+        time.sleep(0.3)
+        driver.press_ctrl_c()
+        assert driver.end(20) == 130
+    assert len(begun(results)[before:]) == LONG_FAMILIES - len(had)
+    assert status(driver.run) == "interrupted"
+    gone = lost(results)
+    done = resume(results)
+    assert done.code == 0, done.err
+    assert "nothing to do" in done.err
+    done.none_left()
+    assert len(begun(results)[before:]) == LONG_FAMILIES - len(had)
+    promise.check(driver.run, status="finished", ended=journal(results, "end"), lost=gone)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -143,29 +199,11 @@ def test_an_interrupt_while_it_ranks_costs_no_ranking(results: Path) -> None:
     promise.check(driver.run, status="finished", ended=journal(results, "end"))
 
 
-def test_a_ranking_that_is_stopped_is_made_by_the_next_resume(results: Path) -> None:
-    with job(results, *SMALL, terminal=True, env={"FAULT_RANK_S": "60"}) as driver:
-        until(lambda: journal(results, "rank"), "the ranking")
-        driver.press_ctrl_c()
-        time.sleep(0.3)
-        driver.press_ctrl_c()
-        assert driver.end(20) == 130
-        driver.none_left()
-    promise.check(driver.run, status="interrupted", ended=journal(results, "end"))
-    assert "nothing to do" in completed(results).err
-
-
-def test_a_reader_that_leaves_changes_no_exit_code(results: Path) -> None:
+def test_streams_that_nobody_reads_any_more_stop_no_sweep_and_change_no_exit_code(results: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    with job(results, *SMALL, stdout=writer) as driver:
+    with job(results, *SMALL, pace_s=0.3, stdout=writer) as driver:
         os.close(writer)
-        assert driver.end() == 0, driver.err
-    promise.check(driver.run, status="finished", ended=journal(results, "end"))
-
-
-def test_standard_error_that_nobody_reads_any_more_stops_no_sweep(results: Path) -> None:
-    with job(results, *SMALL, pace_s=0.3) as driver:
         stderr = driver.under_way().process.stderr
         assert stderr is not None
         stderr.close()
@@ -206,18 +244,17 @@ def jumping_clock(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.mark.parametrize("days", [4, -4])
-def test_a_wall_clock_that_jumps_by_days_and_back_costs_nothing(results: Path, jumping_clock: Path, days: int) -> None:
+def test_a_wall_clock_that_jumps_by_days_forwards_and_back_costs_nothing(results: Path, jumping_clock: Path) -> None:
     offset = results.parent / "offset"
     offset.write_bytes(struct.pack("<q", 0))
     env = {"LD_PRELOAD": str(jumping_clock), "CLOCK_OFFSET": str(offset)}  # also of all that Ray starts
     with job(results, *SMALL, "run.least_deadline_s=20", pace_s=0.4, env=env) as driver:
-        for shards, seconds in ((2, days * 86400), (4, -days * 86400)):
+        for shards, days in ((2, -4), (3, 4), (5, -4)):
             driver.under_way(shards)
             with offset.open("r+b") as file:
-                file.write(struct.pack("<q", seconds))
+                file.write(struct.pack("<q", days * 86400))
         assert driver.end() == 0, driver.err
     promise.check(driver.run, status="finished", ended=journal(results, "end"))
     manifest = json.loads((driver.run / "manifest.json").read_text())
-    assert (manifest["started_utc"] > manifest["ended_utc"]) == (days > 0)  # the clock did jump
+    assert manifest["started_utc"] > manifest["ended_utc"]  # the clock did jump
     assert "nothing to do" in jobs.resume(results).err

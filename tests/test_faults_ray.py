@@ -1,11 +1,10 @@
 """Faults of Ray itself under a whole job, and of the arithmetic, with the real CPU as the device."""
 
+import functools
 import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -21,19 +20,19 @@ from tests import faulty
 from tests.builders import as_bundle, up_family
 from tests.fakes import FakeClock
 from tests.fleet import alive, facts, started, wait_for
+from tests.jobs import job, resume
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
-ROOT = Path(__file__).parents[1]
-FAMILIES = 9
+FAMILIES = 16
 AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
 """Without their head these servers of a node, which use no device, give up only after a minute."""
 WORDS = (
     "conf=cpu",
-    "space.h={start: 128, stop: 192, step: 8}",
+    f"space.h={{start: 128, stop: {120 + 8 * FAMILIES}, step: 8}}",
     "space.tp=1",
     "space.roles=seed_bmm",
-    "timing.max_seconds=0.3",
+    "timing.max_rounds=10",
 )
 IMPATIENT = """
 from orchestrator import cli, lifeline
@@ -57,38 +56,51 @@ def offspring(pid: int) -> dict[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("server", "says"),
-    [
-        ("raylet", r"Ray on this node has ended: its raylet does not answer \(killed, or out of memory\?\)"),
-        ("gcs_server", r"the Ray cluster's head [\d.]+:\d+ has not answered for 3 s"),
-    ],
-)
-def test_the_end_of_ray_itself_is_a_clear_end_and_the_run_goes_on_later(tmp_path: Path, server: str, says: str) -> None:
-    program = [sys.executable, "-c", IMPATIENT, *WORDS, f"run.dir={tmp_path}", "run.name=it"]
-    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert wait_for(lambda: list(tmp_path.glob("it/shards/*/*/[!.]*.parquet")), 60)
-        below = offspring(process.pid)
-        (victim,) = [pid for pid, name in below.items() if name == server]
-        os.kill(victim, signal.SIGKILL)
-        out, err = process.communicate(timeout=60)
-    assert process.returncode == 1, err
-    assert re.search(says, out)
-    assert "go on with: python -m orchestrator resume=" in out
-    assert "Traceback" not in err
-    rest = [pid for pid, name in below.items() if not name.startswith(AGENTS)]
-    assert wait_for(lambda: not any(alive(pid) for pid in rest), 15), "a process is left"
-    store = RunStore.open(tmp_path / "it")
-    kept = {path: path.stat().st_mtime_ns for path in store.shard_paths()}
-    assert 1 <= len(kept) < FAMILIES
-    assert not list(tmp_path.glob("it/shards/*/*/.*"))
-    assert store.manifest()["status"] == "unfinished"
-    assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
-    again = [sys.executable, "-m", "orchestrator", "resume=it", f"run.dir={tmp_path}"]
-    done = subprocess.run(again, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert Counter(row["h"] for row in facts(store) if row["baseline"]) == dict.fromkeys(range(128, 193, 8), 1)
+@pytest.mark.timeout(400)
+def test_the_end_of_ray_itself_is_a_clear_end_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    ends = {
+        "raylet": r"Ray on this node has ended: its raylet does not answer \(killed, or out of memory\?\)",
+        "gcs_server": r"the Ray cluster's head [\d.]+:\d+ has not answered for 3 s",
+    }
+    kept: dict[Path, int] = {}
+    for server, says in ends.items():
+        words, name = (("resume=it",), None) if kept else (WORDS, "it")
+        with job(results, *words, name=name, module=("-c", IMPATIENT), pace_s=0.5) as driver:
+            driver.run = results / "it"
+            driver.under_way(len(kept) + 1)
+            below = offspring(driver.process.pid)
+            (victim,) = [pid for pid, name in below.items() if name == server]
+            os.kill(victim, signal.SIGKILL)
+            assert driver.end(60) == 1, driver.err
+            rest = [pid for pid, name in below.items() if not name.startswith(AGENTS)]
+            assert wait_for(functools.partial(all_ended, rest), 15), "a process is left"
+        assert re.search(says, driver.out)
+        assert "next: python -m orchestrator resume=" in driver.out
+        assert "Traceback" not in driver.err
+        store = RunStore.open(driver.run)
+        shards = written(store)
+        assert kept.items() <= shards.items()
+        assert len(kept) < len(shards) < FAMILIES
+        assert not list(driver.run.glob("shards/*/*/.*"))
+        assert store.manifest()["status"] == "unfinished"
+        assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
+        kept = shards
+    done = resume(results)
+    assert done.code == 0, done.err
+    assert kept.items() <= written(store).items()
+    assert Counter(row["h"] for row in facts(store) if row["baseline"]) == dict.fromkeys(
+        range(128, 128 + 8 * FAMILIES, 8), 1
+    )
+
+
+def all_ended(pids: list[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+def written(store: RunStore) -> dict[Path, int]:
+    """The Shards, and when each was written."""
+    return {path: path.stat().st_mtime_ns for path in store.shard_paths()}
 
 
 def test_a_head_may_be_silent_for_a_while(tmp_path: Path) -> None:

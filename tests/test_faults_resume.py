@@ -32,6 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = finish(results, *SMALL[1:])
     assert done.code == 0, done.err
     assert "no accelerator in the cluster: conf=cpu" in done.err
+    assert json.loads(manifest(results))["conf"] == "cpu"
     promise.check(done.run, status="finished", ended=journal(results, "end"))
     return results
 

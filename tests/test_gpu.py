@@ -18,7 +18,7 @@ from tasks.gemm import ELEMENT_BYTES, KIND, Gemm, kind_of
 from tasks.measure import measure_bundle
 from tasks.pool import L2_REUSE, Operands, padded
 from tasks.records import GemmFacts, Measurement
-from tasks.settings import Timing
+from tasks.settings import BURST_IDLE_S, Timing
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 
@@ -286,7 +286,7 @@ def test_burst_idles_before_each_visit_and_does_not_soak(opened: CudaDevice, mon
     opened.soaked = False
     monkeypatch.setattr("tasks.cuda.time.sleep", slept.append)
     result = measure_bundle(opened, bundle(DECODE, LARGE), replace(TIMING, power="burst"))
-    assert slept == [cuda.BURST_IDLE_S] * 2 * 5
+    assert slept == [BURST_IDLE_S] * 2 * 5
     assert (opened.soaked, result.rounds) == (False, 5)
     opened.close()
 

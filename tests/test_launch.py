@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.ranking import rank
 from orchestrator.store import RunStore
 from tests.launching import (
     ROOT,
@@ -72,7 +73,7 @@ def test_a_job_runs_the_whole_sweep(job_cluster: Launch, tmp_path: Path) -> None
     done = job_cluster.run("bash", str(SCRIPTS / "submit.sh"), str(tmp_path), "it", *SMALL_SPACE, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"Job 'raysubmit_\w+' succeeded", done.stdout)
-    assert f"next: python -m orchestrator rank {tmp_path}/it" in done.stdout
+    assert f"next: python -m orchestrator report {tmp_path}/it" in done.stdout
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "finished"
     rows = store.read_ranking().to_pylist()
@@ -91,6 +92,9 @@ def test_a_job_that_is_stopped_ranks_what_it_has(job_cluster: Launch, tmp_path: 
     submitted.wait(30)
     store = RunStore.open(tmp_path / "it")
     assert store.manifest()["status"] == "interrupted"
+    reasons = {row["stop_reason"] for row in store.read_facts().table.to_pylist()}
+    assert "interrupted" in reasons  # the Family in flight is kept too
+    assert rank(store).problems == ()
     assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
     assert not list(tmp_path.glob("it/shards/*/*/.*"))
 

@@ -85,6 +85,19 @@ def test_the_time_cap_counts_from_the_least_rounds() -> None:
     assert found.samples == 44
 
 
+def test_those_that_stay_get_the_least_rounds_after_the_first_has_left() -> None:
+    # two of 2.859 ms: 0.1 s hold 17 rounds beyond the first ten; one may leave then, with one round in flight
+    timing = Timing(min_rounds=10, max_rounds=100, max_seconds=0.1)
+    found = bundle_estimate(bundle(cube(10_000), cube(10_008)), SPEC, timing)
+    assert found.samples == 2 * (10 + 17 + 1 + 10)
+
+
+def test_a_burst_rests_before_each_visit() -> None:
+    timing = Timing(min_rounds=10, max_rounds=10)
+    rests = bundle_estimate(bundle(cube(1000)), SPEC, replace(timing, power="burst"))
+    assert rests.most_s - bundle_estimate(bundle(cube(1000)), SPEC, timing).most_s == pytest.approx(10 * 0.02)
+
+
 def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
     found = bundle_estimate(bundle(cube(10_000), cube(1000)), SPEC, Timing(protocol="seed"))
     drawn = 2 * (10_000**2 + 1000**2) / 1.1e8  # A and B of each, drawn on the CPU
@@ -178,6 +191,10 @@ def planned(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
 def test_the_verb_prints_counts_skips_memory_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
     text = planned(capsys, "conf=h200", "space.h=4096", "space.roles=seed_bmm", "space.tp=1,4")
     assert "conf=h200: space.h=4096 space.roles=seed_bmm space.tp=1,4" in text
@@ -186,9 +203,10 @@ def test_the_verb_prints_counts_skips_memory_and_cost(capsys: pytest.CaptureFixt
     assert re.search(r"gemms\s+103 distinct", text)
     # the largest: 2·4·(2·4096·11020 + 4096²) bytes = 0.797 GiB
     assert "bmm-4x4096x4096x11020-fp16-nn: 0.80 GiB" in text
-    assert re.search(r"seed_bmm-h4096-tp1-b4-fp16\s+52\s+d_ff 10820…11020, baseline 10922", text)
-    assert "1 x tp does not divide d_ff; first: seed_bmm h=4096 tp=4: tp=4 does not divide d_ff=10922" in text
-    assert "estimated for h200" in text
+    assert re.search(r"seed_bmm-h4096-tp1-b4-fp16\s+52\s+d_ff 10820…11020\s+10922\n", text)
+    skipped = "1 x tp does not divide d_ff; first: seed_bmm h=4096 tp=4: tp=4 does not divide d_ff=10922"
+    assert skipped in unwrapped(text)
+    assert "estimated for h200" in unwrapped(text)
     assert "GPU-seconds" in text
 
 
@@ -198,7 +216,7 @@ def test_the_verb_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_plan_for_the_cpu_says_that_it_is_not_estimated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "a CPU is not estimated" in planned(capsys, "conf=cpu")
+    assert "a CPU is not estimated" in unwrapped(planned(capsys, "conf=cpu"))
 
 
 def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +225,31 @@ def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) 
     assert one == eight
 
 
-HEAVY = {"torch", "ray", "pyarrow", "numpy", "rich"}
+def walls(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    return re.findall(r"(\d+ GPUs?: .*) s", planned(capsys, "conf=h200", *words))
+
+
+def test_where_every_gpu_measures_everything_more_of_them_do_not_help(capsys: pytest.CaptureFixture[str]) -> None:
+    one, eight = walls(capsys, "cluster.placement=replicate")
+    assert one.removeprefix("1 GPU") == eight.removeprefix("8 GPUs")
+    assert "GPU-seconds of each device" in unwrapped(planned(capsys, "conf=h200", "cluster.placement=replicate"))
+
+
+def test_no_more_gpus_are_counted_than_may_be_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [each.partition(":")[0] for each in walls(capsys, "cluster.max_gpus=3")] == ["1 GPU", "3 GPUs"]
+    assert [each.partition(":")[0] for each in walls(capsys, "cluster.max_gpus=1")] == ["1 GPU"]
+
+
+def test_a_burst_has_no_soak(capsys: pytest.CaptureFixture[str]) -> None:
+    def least(*words: str) -> float:
+        (found,) = re.findall(r"^1 GPU: (\d+) to", "\n".join(walls(capsys, *words)), re.MULTILINE)
+        return float(found)
+
+    few = ("space.tp=1", "space.h=4096", "space.d_ff=11008", "space.roles=mlp_up", "timing.min_rounds=4")
+    assert least(*few) - least(*few, "timing.power=burst") == pytest.approx(3, abs=1)
+
+
+HEAVY = {"torch", "ray", "pyarrow", "numpy", "rich", "argcomplete"}
 
 
 @pytest.mark.parametrize(
@@ -233,4 +275,25 @@ def test_the_columns_of_families_stand_under_one_another(capsys: pytest.CaptureF
     head, *lines = capsys.readouterr().out.split("\n\n")[1].splitlines()
     end = head.index("candidates") + len("candidates")
     assert len(lines) > 8
-    assert all(line[:end].split()[-1].isdecimal() and line[end] == " " for line in lines)
+    assert all(line[:end].split()[-1].isdecimal() and line[end : end + 1] in ("", " ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (120, "family candidates values baseline"),
+        (80, "family candidates values baseline"),
+        (60, "family candidates"),
+        (20, "family"),  # an id is never cut
+    ],
+)
+def test_a_plan_fits_the_terminal_and_loses_its_tables_last_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = planned(capsys, "conf=h200", "space.roles=mlp_gate_up", "space.dtype=fp16", "model=gpt-3-2.7b", "space.a=32")
+    lines = text.splitlines()
+    ids = [line.split()[0] for line in lines if line.startswith("mlp_gate_up-")]
+    assert [line.split() for line in lines if line.split()[:1] == ["family"]] == [columns.split()]
+    assert max(map(len, lines)) <= max(width, *map(len, ids), len("memory    mm-1x8192x20480x2560-fp16-nt:"))
+    assert ids == [f"mlp_gate_up-h2560-tp{tp}-b4-s2048-fp16" for tp in (1, 2, 4, 8)]

@@ -337,6 +337,12 @@ def test_the_ring_of_a_decode_sweep_turns_no_sooner_than_three_caches() -> None:
     assert smallest_distance(ring, [thin] * 200, outputs=True) >= 300_000
 
 
+def test_the_ring_of_a_gemm_of_a_few_bytes_takes_little_memory() -> None:
+    dot = Gemm(kind="mm", b=1, m=1, n=1, k=1, dtype="fp16")
+    inputs, outputs = ring_elements([dot], 60 * 2**20)
+    assert (inputs, outputs) == (2**17 * 1024, 2**17 * 512)  # 384 MiB, not 90 GiB
+
+
 @given(gemms(), st.integers(2, 50), st.integers(0, 2), st.sampled_from([3_000, 100_000]), st.integers(0, 2_000_000))
 def test_a_sweep_is_long_enough_in_whole_turns_and_in_memory(
     gemm: Gemm, calls: int, lead: int, cache: int, limit: int

@@ -2,6 +2,8 @@
 
 import io
 import logging
+import re
+import sys
 
 import pytest
 from rich.console import Console
@@ -9,6 +11,7 @@ from rich.console import Console
 from orchestrator.progress import LOG_EVERY_S, Board, LiveView, LogView, render, show
 from tasks.records import DeviceInfo, Progress
 from tests.fakes import FakeClock, bundle, device_info
+from tests.pty import coloured, in_terminal, plain
 
 
 class Silent:
@@ -51,6 +54,9 @@ def test_time_left_is_weighted_by_flops() -> None:
     found.started("w1", bundle(2))
     clock.now += 2
     assert found.eta_s == pytest.approx(2.0)
+    # The two units under way were to take 4 s; they take longer. The last unit needs its 2 s all the same.
+    clock.now += 20
+    assert found.eta_s == pytest.approx(1.0)
 
 
 def test_time_counts_when_the_next_work_went_out_before_the_end_was_noted() -> None:
@@ -79,7 +85,7 @@ def test_few_workers_have_a_line_each_and_many_have_one() -> None:
     few.started("w0", bundle(5))
     few.advanced("w0", Progress(bundle_id=bundle(5).bundle_id, state="measure", rounds=7))
     assert few.lines() == [
-        "NVIDIA H200 GPU-fake-0 measure mlp_up-h5-tp1-b1-s32-fp16, round 7",
+        "NVIDIA H200 GPU-fake-0 measure, round 7 mlp_up-h5-tp1-b1-s32-fp16",
         "NVIDIA H200 GPU-fake-1 idle",
     ]
     many = board(clock, workers=9)
@@ -136,7 +142,7 @@ def test_a_terminal_gets_one_live_display_that_fits() -> None:
     assert "waiting for 2 GPUs busy elsewhere" in shown
     assert "GPU-fake-0 prepare mlp_up-h1-tp1" in shown
     console = Console(width=60, record=True, file=io.StringIO())
-    console.print(render(found))
+    console.print(render(found, 60))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 60
     assert lines[1].startswith("0/1 families · 0/2 GEMMs · ")  # below the bar, not cut off behind it
@@ -152,3 +158,63 @@ def test_the_live_display_is_drawn_at_most_five_times_a_second() -> None:
         clock.now += 0.05
         found.tick()
     assert 20 <= len(drawn) <= 25
+
+
+WORKING = """
+import logging, sys
+from orchestrator.progress import show
+from tasks.records import Progress
+from tests.fakes import bundle, device_info
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+workers = int(sys.argv[1])
+work = [bundle(4096 + i) for i in range(1000)]
+with show(work) as board:
+    for i in range(workers):
+        board.opened(f"w{i}", device_info(f"{i}a264e9-2d49", gpu="NVIDIA H100 80GB HBM3"))
+        board.started(f"w{i}", work[i])
+        board.advanced(f"w{i}", Progress(bundle_id=work[i].bundle_id, state="measure", rounds=1234))
+    board.families_done, board.gemms_done, board.gemms_failed = 999, 1999, 123
+    board.flops_done, board._busy_s = board.flops - 1, 1.0
+    board._view._last = -1.0
+    board.tick()
+    board.note("a note")
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 60, 40])
+@pytest.mark.parametrize("workers", [1, 8, 9])
+def test_the_display_fits_a_terminal_and_cuts_nothing(workers: int, columns: int) -> None:
+    code, drawn = in_terminal([sys.executable, "-c", WORKING, str(workers)], columns=columns)
+    assert code == 0, drawn
+    lines = plain(drawn)
+    assert max(map(len, lines)) <= columns
+    assert "…" not in drawn
+    assert coloured(drawn)  # the bar
+    text = " ".join(lines)
+    assert "999/1000 families" in text
+    assert "1999/2000 GEMMs (123 not measured)" in text
+    assert re.search(r"0:00:0\d left", text)
+    own = {line.split("GPU-fake-")[1][0] for line in lines if "measure, round 1234" in line}
+    assert own == ({str(i) for i in range(workers)} if workers <= 8 else set())
+    assert ("9 devices: 9 measure" in text) == (workers == 9)
+    ids = [word for line in lines for word in line.split() if word.startswith("mlp_up-")]
+    assert all(word.endswith("-fp16") for word in ids)
+    assert bool(ids) == (columns == 80 and workers <= 8)
+    assert "a note" in text
+
+
+def test_no_color_holds_for_the_display_too() -> None:
+    _, drawn = in_terminal([sys.executable, "-c", WORKING, "1"], columns=80, NO_COLOR="1")
+    assert "999/1000 families" in drawn
+    assert not coloured(drawn)
+
+
+def test_a_dumb_terminal_gets_log_lines() -> None:
+    code, drawn = in_terminal(
+        [sys.executable, "-c", WORKING.replace("board._view._last", "_"), "1"], columns=80, TERM="dumb"
+    )
+    assert (code, "\x1b" in drawn) == (0, False)
+    assert [line for line in plain(drawn) if line] == [
+        "NVIDIA H100 80GB HBM3 GPU-fake-0a264e9-2d49 on fake is ready",
+        "a note",
+    ]

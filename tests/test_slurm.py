@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.store import RunStore
-from tests.launching import BIN, SCRIPTS, SMALL_SPACE, Launch, free_port, launch, wait_for_shard
+from tests.jobs import HOOKS
+from tests.launching import BIN, SCRIPTS, Launch, free_port, launch, wait_for_shard
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -60,24 +61,17 @@ def slurm(tmp_path: Path) -> Iterator[Launch]:
         STOP=STOP,
         SYMMETRIC_RUN=SYMMETRIC_RUN,
         TESTS_ROOT=str(SCRIPTS.parents[1]),
+        PYTHONPATH=str(HOOKS),
+        FAULT_JOURNAL=str(tmp_path / "journal"),
+        FAULT_PACE_S="0.5",  # a Family takes so long, without the CPU's time
     ) as launched:
         launched.environment["PATH"] = f"{commands}{os.pathsep}{launched.environment['PATH']}"
         yield launched
 
 
-def test_a_batch_job_runs_the_whole_sweep(slurm: Launch, tmp_path: Path) -> None:
-    job = slurm.popen("bash", str(SCRIPTS / "slurm.sh"), *SMALL_SPACE)
-    assert job.wait(100) == 0, slurm.logs()
-    store = RunStore.open(tmp_path / "results" / "slurm-4711")
-    assert store.manifest()["status"] == "finished"
-    assert len(store.read_ranking()) == 12
-    assert not (slurm.folder / "scontrol").exists()
-    assert "--kill-on-bad-exit=1" in (slurm.folder / "srun").read_text()
-
-
-def test_a_job_whose_time_is_up_is_queued_again_and_goes_on(slurm: Launch, tmp_path: Path) -> None:
+def test_a_job_whose_time_is_up_is_queued_again_and_runs_the_whole_sweep(slurm: Launch, tmp_path: Path) -> None:
     space = ("conf=cpu", "space.h={start: 128, stop: 208, step: 8}", "space.tp=1", "space.roles=seed_bmm")
-    command = ("bash", str(SCRIPTS / "slurm.sh"), *space, "timing.max_seconds=0.5")
+    command = ("bash", str(SCRIPTS / "slurm.sh"), *space, "timing.max_rounds=10")
     run = tmp_path / "results" / "slurm-4711"
     job = slurm.popen(*command)
     wait_for_shard(run, slurm, job)
@@ -87,9 +81,11 @@ def test_a_job_whose_time_is_up_is_queued_again_and_goes_on(slurm: Launch, tmp_p
     assert store.manifest()["status"] == "interrupted"
     assert {row["status"] for row in store.read_ranking().to_pylist()} == {"ok"}
     assert (slurm.folder / "scontrol").read_text() == "requeue 4711\n"
+    assert "--kill-on-bad-exit=1" in (slurm.folder / "srun").read_text()
     first = {path.name for path in store.shard_paths()}
     code = slurm.popen(*command).wait(100)
     assert code == 0, slurm.logs()
+    assert (slurm.folder / "scontrol").read_text() == "requeue 4711\n"  # a job that is done is not queued again
     assert store.manifest()["status"] == "finished"
     assert first <= {path.name for path in store.shard_paths()}
     assert len({row["h"] for row in store.read_ranking().to_pylist()}) == 11

@@ -98,17 +98,26 @@ def once_each(run: Path, bundles: int) -> bool:
     return set(visits.values()) == {1} and len(store.shard_paths()) == bundles
 
 
-@pytest.mark.ray
-def test_a_whole_run_lands_in_the_bucket_and_is_ranked_from_there(tmp_path: Path, bucket: Bucket) -> None:
-    base = bucket.uri("team/runs")
-    done = call(tmp_path, *SMALL, f"run.dir={base}", "run.name=it")
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory, bucket: Bucket) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Where the state of a whole run is that was measured for the bucket, and what it said."""
+    folder = tmp_path_factory.mktemp("landed")
+    done = call(folder, *SMALL, f"run.dir={bucket.uri('team/runs')}", "run.name=it")
     assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+@pytest.mark.ray
+def test_a_whole_run_lands_in_the_bucket_and_is_ranked_from_there(
+    tmp_path: Path, bucket: Bucket, landed: tuple[Path, subprocess.CompletedProcess[str]]
+) -> None:
+    base, (home, done) = bucket.uri("team/runs"), landed
     assert f"the run is in {bucket.uri('team/runs/it')}" in done.stderr
     there = bucket.contents("team/runs/it")
-    assert there == local(spool_of(tmp_path))
+    assert there == local(spool_of(home))
     assert len([name for name in there if name.startswith("shards/")]) == 4
     assert json.loads(there["manifest.json"])["status"] == "finished"
-    assert once_each(spool_of(tmp_path), 4)
+    assert once_each(spool_of(home), 4)
 
     other = tmp_path / "another machine"
     status = call(other, "status", bucket.uri("team/runs/it"))
@@ -465,14 +474,12 @@ def test_two_machines_cannot_make_a_run_of_one_name(
         place.create("it", {})
 
 
+@pytest.mark.usefixtures("landed")
 def test_a_run_in_a_bucket_goes_on_in_another_place(bucket: Bucket, tmp_path: Path) -> None:
-    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
-    home.mkdir()
-    elsewhere.mkdir()
-    first = call(home, *SMALL, f"run.dir={bucket.uri('on')}", "run.name=it")
-    assert first.returncode == 0, first.stderr
-    for name in [name for name in bucket.contents("on/it") if "tp2" in name]:
-        bucket.remove(f"on/it/{name}")
+    elsewhere = tmp_path / "elsewhere"
+    for name, content in bucket.contents("team/runs/it").items():
+        if "tp2" not in name:
+            bucket.put(f"on/it/{name}", content)
     again = call(elsewhere, "resume=it", f"run.dir={bucket.uri('on')}")
     assert again.returncode == 0, again.stderr
     run = spool_of(elsewhere)

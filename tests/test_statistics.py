@@ -245,6 +245,20 @@ def test_a_family_without_a_sample_has_nothing_to_say(shape: tuple[int, int]) ->
     assert comparison.groups == [None, None, None]
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_resolved_is_what_all_pairs_say(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    centres = np.sort(random.uniform(0, 0.02, 5))
+    log_cost = centres + random.standard_normal((30, 5)) * random.choice([0.001, 0.004, 0.01], 5)
+    if seed % 2:
+        log_cost[12:, random.integers(5)] = np.nan
+    found = compare(log_cost, 0.5, 0.95)
+    stayed = [j for j in found.order if found.stayed[j]]
+    pairs = [found.difference(i, j) for i in stayed for j in stayed if i != j]
+    known = [half <= found.tie / 2 if abs(each) < found.tie else abs(each) > half for each, half in pairs]
+    assert found.resolved is all(known)
+
+
 def test_resolved_means_every_pair_is_apart_or_known_to_be_close() -> None:
     assert compare(rounds([1.0, 1.2], 20, 0.001, 11), 0.5, 0.95).resolved
     assert compare(rounds([1.0, 1.0], 40, 0.001, 11), 0.5, 0.95).resolved

@@ -77,12 +77,12 @@ def test_the_end_says_where_the_run_is_what_happened_and_what_to_do_next() -> No
     table = ranking_of({}, {"rank": None, "status": "oom"})
     assert printed(table, run=run).splitlines()[-2:] == [
         f"{run}: 1 ok, 1 oom",
-        f"next: python -m orchestrator rank {run}",
+        f"next: python -m orchestrator resume={run} retry=failed",
     ]
-    assert footer(Path("a b"), table, ["x is corrupt"]).plain.splitlines() == [
+    assert footer(Path("a b"), table, ["x is corrupt"], "unfinished").plain.splitlines() == [
         "x is corrupt",
         "a b: 1 ok, 1 oom",
-        "next: python -m orchestrator rank 'a b'",
+        "next: python -m orchestrator resume='a b'",
     ]
 
 

@@ -12,6 +12,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "check": "judge a model's shape by the rules for GPUs, and name the nearest values that pass",
         "explain": "say why a Gemm or a run's candidates take their time, and how far to believe it",
         "doctor": "look at every node and GPU that a sweep would use, and name what would spoil it",
+        "report": "draw up runs as one HTML file to look at, as Markdown, or as a single plot",
         "compare": "set runs and published tables beside each other, and find what got slower",
         "capacity": "plan a model on GPUs: GEMM time, tokens/s, GPUs needed and their cost, from what was measured",
         "layer": "time the components of a transformer layer on this machine's GPU, with and without FlashAttention",

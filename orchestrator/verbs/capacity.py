@@ -1,11 +1,10 @@
 """``capacity``: GEMM time of a model's step on each GPU model that was measured, and how many GPUs a target needs."""
 
 import argparse
-import json
 import sys
 
 from orchestrator.capacity_arguments import KEYS, parse
-from orchestrator.printing import printed
+from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_dir, add_model_words
 
 EXIT_CODES = (
@@ -17,7 +16,12 @@ EXIT_CODES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_model_words(
-        parser, KEYS, about="model, layout, results and target", as_json="everything", exit_codes=EXIT_CODES
+        parser,
+        KEYS,
+        about="model, layout, results and target",
+        as_json="everything",
+        as_csv="the GEMMs of every side",
+        exit_codes=EXIT_CODES,
     )
     add_dir(parser)
 
@@ -26,19 +30,17 @@ def execute(arguments: argparse.Namespace) -> int:
     """Plan and print; 1 where a shard could not be read."""
     asked = parse(arguments.words)
     from orchestrator.capacity import capacity
-    from orchestrator.capacity_document import document
+    from orchestrator.capacity_document import csv_table, document
     from orchestrator.capacity_sides import joined_runs
     from orchestrator.capacity_tables import capacity_tables
     from orchestrator.compare_sides import open_results
     from orchestrator.explain_tables import text
 
     found = capacity(asked, joined_runs(open_results(asked.results, arguments.dir)))
-
-    def report() -> None:
-        if arguments.json:
-            sys.stdout.write(json.dumps(document(found), indent=2, allow_nan=False) + "\n")
-        else:
-            sys.stdout.write(text(capacity_tables(found)))
-
-    whole = printed(report)
+    whole = printed_as(
+        arguments.form,
+        tables=lambda: sys.stdout.write(text(capacity_tables(found, width()), width())),
+        document=lambda: document(found),
+        table=lambda: csv_table(found),
+    )
     return int(not whole or any(each.side.problems for each in found.sides))

@@ -1,13 +1,11 @@
 """``check``: which rules a model's shape breaks on a GPU, and the nearest values that keep them."""
 
 import argparse
-import json
-import sys
 
 from orchestrator.check import check
 from orchestrator.check_arguments import KEYS, parse
 from orchestrator.check_finding import FAIL
-from orchestrator.printing import printed
+from orchestrator.printing import printed_as
 from orchestrator.verbs.arguments import add_dir, add_model_words
 
 EXIT_CODES = (
@@ -18,7 +16,14 @@ EXIT_CODES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    add_model_words(parser, KEYS, about="the model and how it runs", as_json="the findings", exit_codes=EXIT_CODES)
+    add_model_words(
+        parser,
+        KEYS,
+        about="the model and how it runs",
+        as_json="the findings",
+        as_csv="the findings",
+        exit_codes=EXIT_CODES,
+    )
     add_dir(parser)
 
 
@@ -34,13 +39,12 @@ def execute(arguments: argparse.Namespace) -> int:
         evidence = with_results(case, asked.results, arguments.dir)
         case, notes, problems = evidence.case, (*notes, *evidence.notes), evidence.problems
     findings = check(case)
-    from orchestrator.check_report import document, show
+    from orchestrator.check_report import csv_table, document, show
 
-    def report() -> None:
-        if arguments.json:
-            sys.stdout.write(json.dumps(document(case, findings, notes), indent=2) + "\n")
-        else:
-            show(case, findings, notes)
-
-    whole = printed(report)
+    whole = printed_as(
+        arguments.form,
+        tables=lambda: show(case, findings, notes),
+        document=lambda: document(case, findings, notes),
+        table=lambda: csv_table(findings, notes),
+    )
     return int(not whole or bool(problems) or any(finding.status == FAIL for finding in findings))

@@ -2,25 +2,40 @@
 
 import argparse
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from orchestrator import config as configuration
+from orchestrator.completion import completed, run_names, words_of
 from orchestrator.errors import ConfigError, Problem
 from orchestrator.resumption import WORDS
-from orchestrator.schema import Config
-from orchestrator.verbs.arguments import add_dir
+from orchestrator.rules import Text
+from orchestrator.schema import Config, schema_keys
+from orchestrator.verbs.arguments import add_dir, add_forms
+from orchestrator.words import Key
 
 DEFAULT_CONF = "auto"
+SWEEP: Mapping[str, Key] = MappingProxyType(
+    {
+        "conf": Key(rule=Text(), help="a ready-made sweep, or the path of your own"),
+        "model": Key(rule=Text(), help="a model whose dimensions the sweep takes, or a config.json (Hugging Face)"),
+    }
+)
+"""Words of a sweep that are no keys of its configuration."""
+NO_KEYS: Mapping[str, Key] = MappingProxyType({})
 
 
-def add_sweep(parser: argparse.ArgumentParser) -> None:
-    """Add ``conf=NAME``, ``model=NAME``, ``key=value`` and ``--cfg``."""
-    parser.add_argument(
+def add_sweep(parser: argparse.ArgumentParser, *, as_json: str, as_csv: str, more: Mapping[str, Key] = NO_KEYS) -> None:
+    """Add ``conf=NAME``, ``model=NAME``, ``key=value``, and ``--cfg`` or a form. more: keys of this verb alone."""
+    words = parser.add_argument(
         "words",
         nargs="*",
         metavar="conf=NAME | model=NAME | key=value",
         help="the sweep, the model whose dimensions it takes, and values to replace",
     )
-    parser.add_argument("--cfg", action="store_true", help="print the resolved configuration and stop")
+    completed(words, words_of(lambda: {**SWEEP, **more, **schema_keys()}))
+    forms = add_forms(parser, as_json=as_json, as_csv=as_csv)
+    forms.add_argument("--cfg", action="store_true", help="print the resolved configuration and stop")
 
 
 def configured(arguments: argparse.Namespace) -> Config:
@@ -43,7 +58,8 @@ def printed_cfg(arguments: argparse.Namespace, config: Config) -> bool:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add ``RUN`` and ``--dir``."""
-    parser.add_argument(
+    run = parser.add_argument(
         "run", nargs="?", default="latest", metavar="RUN", help="path, URI, name or latest (the default)"
     )
+    completed(run, run_names)
     add_dir(parser)

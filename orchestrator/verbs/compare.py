@@ -1,12 +1,13 @@
 """``compare``: runs and published tables on the shapes that they share, and a gate for upgrades."""
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING
 
+from orchestrator.completion import completed, runs_and_tables
 from orchestrator.errors import InvalidValueError
-from orchestrator.verbs.arguments import add_dir, positive
+from orchestrator.printing import printed_as, width
+from orchestrator.verbs.arguments import add_dir, add_forms, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +25,14 @@ TOP = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument(
+    words = parser.add_argument(
         "words",
         nargs="*",
         metavar="A B [C …]",
         help="runs (path, URI, name or latest) and published tables (PATH or GPU=PATH: aiconfigurator's "
         "gemm_perf.parquet or vidur's mlp.csv, or their folder); A is what the others are compared with",
     )
+    completed(words, runs_and_tables)
     add_dir(parser)
     parser.add_argument("--top", type=positive, default=TOP, help=f"values to print per family (default: {TOP})")
     parser.add_argument(
@@ -39,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="exit with 3 where B is slower than A by this much and beyond noise; A and B are runs",
     )
-    parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
+    add_forms(parser, as_json="everything that was found out", as_csv="the speed-up of every group and side")
     parser.epilog = EXIT_CODES
 
 
@@ -55,7 +57,7 @@ def _percent(text: str) -> float:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Compare and print; 3 where the gate fails, else 1 where a shard could not be read."""
-    from orchestrator.compare import compare, document
+    from orchestrator.compare import compare, csv_table, document
     from orchestrator.compare_sides import open_sides
     from orchestrator.compare_tables import comparison_tables
     from orchestrator.explain_tables import text
@@ -63,13 +65,15 @@ def execute(arguments: argparse.Namespace) -> int:
     sides = open_sides(arguments.words, arguments.dir)
     gate = None if arguments.fail_if_slower is None else _gate(sides, arguments)
     found = compare(sides, gate)
-    if arguments.json:
-        sys.stdout.write(json.dumps(document(found), indent=2, allow_nan=False) + "\n")
-    else:
-        sys.stdout.write(text(comparison_tables(found, arguments.top)))
+    whole = printed_as(
+        arguments.form,
+        tables=lambda: sys.stdout.write(text(comparison_tables(found, arguments.top), width())),
+        document=lambda: document(found),
+        table=lambda: csv_table(found),
+    )
     if gate is not None and not gate.passed:
         return GATE_FAILED
-    return int(any(side.problems for side in sides))
+    return int(not whole or any(side.problems for side in sides))
 
 
 def _gate(sides: "Sequence[Side]", arguments: argparse.Namespace) -> "Gate":

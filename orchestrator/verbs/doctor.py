@@ -1,13 +1,12 @@
 """``doctor``: whether the cluster that a sweep would use is fit for it."""
 
 import argparse
-import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import cluster
-from orchestrator.printing import printed
+from orchestrator.forms import CsvTable
+from orchestrator.printing import printed_as
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from orchestrator.health_records import Finding, Fleet
     from orchestrator.schema import Config
 
+CSV_COLUMNS = ("severity", "rule", "node", "gpu", "message", "advice")
 EXIT_CODES = (
     "exit codes: 0 fit for a sweep; 1 something would spoil it; 2 usage, configuration or cluster; 130 interrupted"
 )
@@ -23,9 +23,8 @@ EXIT_CODES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    add_sweep(parser)
+    add_sweep(parser, as_json="everything that was found out", as_csv="the findings")
     parser.epilog = EXIT_CODES
-    parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -42,16 +41,14 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.health_records import PROBLEM
 
     findings = examine(fleet)
+    from orchestrator.health_tables import show
 
-    def report() -> None:
-        if arguments.json:
-            sys.stdout.write(json.dumps(document(config, fleet, findings), indent=2) + "\n")
-        else:
-            from orchestrator.health_tables import show
-
-            show(fleet, findings)
-
-    whole = printed(report)
+    whole = printed_as(
+        arguments.form,
+        tables=lambda: show(fleet, findings),
+        document=lambda: document(config, fleet, findings),
+        table=lambda: CsvTable(columns=CSV_COLUMNS, rows=[asdict(finding) for finding in findings]),
+    )
     return int(not whole or any(finding.severity == PROBLEM for finding in findings))
 
 

@@ -1,17 +1,19 @@
 """``explain``: why a Gemm or the Candidates of a run take their time, and how far that is to be believed."""
 
 import argparse
-import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.completion import completed, words_of
 from orchestrator.errors import StoreError, unknown
 from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWish, parse
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
-from orchestrator.printing import printed
-from orchestrator.verbs.arguments import add_dir, positive
+from orchestrator.forms import CsvTable
+from orchestrator.printing import printed_as, width
+from orchestrator.verbs.arguments import add_dir, add_forms, positive
 from orchestrator.words import listed
 
 if TYPE_CHECKING:
@@ -23,16 +25,29 @@ if TYPE_CHECKING:
 EXIT_CODES = "exit codes: 0 explained; 1 a shard could not be read; 2 usage, or no such run or GPU; 130 interrupted"
 TOP = 5
 LISTED = 20
+CANDIDATE = ("family_id", "axis", "value", "baseline", "relative", "part")
+CSV_COLUMNS = (
+    *("gemm_id", "gpu.name", "gpu.key", "gpu.sms"),
+    *(f"gemm.{name}" for name in ("kind", "b", "m", "n", "k", "dtype", "layout")),
+    *("measured.seconds", "measured.tflops", "measured.kernel", "estimate_s", "aligned"),
+    *(f"roofline.{name}" for name in ("intensity", "ridge", "compute_s", "memory_s", "side")),
+    *("choice.tile.m", "choice.tile.n", "choice.tiles", "choice.waves"),
+    *("choice.tile_efficiency", "choice.wave_efficiency"),
+)
+"""Of what is told of a GEMM that of which there is one value."""
 NEAR = 6
 """Families and values that an error names."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    parser.add_argument("words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below")
+    words = parser.add_argument(
+        "words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below"
+    )
+    completed(words, words_of(lambda: {**RUN_KEYS, **GEMM_KEYS}, runs=True))
     add_dir(parser)
     parser.add_argument("--top", type=positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
-    parser.add_argument("--json", action="store_true", help="print everything that was found out as one JSON object")
+    add_forms(parser, as_json="everything that was found out", as_csv="the explained GEMMs")
     parser.epilog = (
         f"one Gemm, without any run:\n{listed(GEMM_KEYS)}\n\n"
         f"a run (RUN: path, URI, name or latest, the default):\n{listed(RUN_KEYS)}\n\n{EXIT_CODES}"
@@ -44,16 +59,20 @@ def execute(arguments: argparse.Namespace) -> int:
     wish = parse(arguments.words)
     if isinstance(wish, RunWish):
         return _run(wish, arguments)
-    _gemm(wish, as_json=arguments.json)
-    return 0
+    return _gemm(wish, arguments.form)
 
 
-def _gemm(wish: GemmWish, *, as_json: bool) -> None:
+def _gemm(wish: GemmWish, form: str) -> int:
     found = explain(wish.gemm, wish.gpu)
-    if as_json:
-        _write_json({"gemms": [explained(found)], "fits": []})
-    else:
-        sys.stdout.write(text([*explanation_tables(found), Table(title=DISTRUST), *_notes(wish.notes)]))
+    whole = printed_as(
+        form,
+        tables=lambda: sys.stdout.write(
+            text([*explanation_tables(found), Table(title=DISTRUST), *_notes(wish.notes)], width())
+        ),
+        document=lambda: {"gemms": [explained(found)], "fits": []},
+        table=lambda: CsvTable(columns=CSV_COLUMNS, rows=[explained(found)], notes=wish.notes),
+    )
+    return int(not whole)
 
 
 def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
@@ -68,17 +87,18 @@ def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
     families = measured_families(store, ranking)
     wanted = _wanted(families, wish, str(store.path))
     found = fits(families)  # of all that was measured: a part of it would say less
+    notes = (*ranking.problems, *ranking.notes)
 
     def report() -> None:
-        if arguments.json:
-            _write_json(document(wanted, found))
-        else:
-            shown = _detail(wanted) if wish.value is not None else _overview(wanted, arguments.top)
-            sys.stdout.write(
-                text([*shown, *fit_tables(_of(found, wanted)), *_notes((*ranking.problems, *ranking.notes))])
-            )
+        shown = _detail(wanted) if wish.value is not None else _overview(wanted, arguments.top)
+        sys.stdout.write(text([*shown, *fit_tables(_of(found, wanted)), *_notes(notes)], width()))
 
-    whole = printed(report)
+    whole = printed_as(
+        arguments.form,
+        tables=report,
+        document=lambda: document(wanted, found),
+        table=lambda: CsvTable(columns=(*CANDIDATE, *CSV_COLUMNS), rows=_gemms(wanted), notes=notes),
+    )
     return int(not whole or bool(ranking.problems))
 
 
@@ -138,10 +158,6 @@ def _notes(lines: "Sequence[str]") -> "list[Table]":
     return [Table(title=line) for line in lines]
 
 
-def _write_json(found: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(found, indent=2) + "\n")
-
-
 def explained(found: Explanation) -> dict[str, Any]:
     """One Gemm's explanation as plain values; docs/explain.md describes them."""
     values = asdict(replace(found, gpu=replace(found.gpu, spec=None)))
@@ -151,7 +167,14 @@ def explained(found: Explanation) -> dict[str, Any]:
 
 def document(families: "Sequence[MeasuredFamily]", found: "Sequence[Fit]") -> dict[str, Any]:
     """Every Gemm of the Families, explained, and the fits."""
-    gemms = [
+    return {
+        "gemms": list(_gemms(families)),
+        "fits": [{**asdict(fit), "verdict": fit.verdict} for fit in _of(found, families)],
+    }
+
+
+def _gemms(families: "Sequence[MeasuredFamily]") -> Iterator[dict[str, Any]]:
+    return (
         {
             "family_id": family.family_id,
             "axis": family.axis,
@@ -164,5 +187,4 @@ def document(families: "Sequence[MeasuredFamily]", found: "Sequence[Fit]") -> di
         for family in families
         for candidate in family.candidates
         for part in candidate.parts
-    ]
-    return {"gemms": gemms, "fits": [{**asdict(fit), "verdict": fit.verdict} for fit in _of(found, families)]}
+    )

@@ -1,12 +1,11 @@
 """``layer``: where the time of a transformer layer goes, on one device of this machine."""
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.layer_arguments import KEYS, Asked, parse
-from orchestrator.printing import printed
+from orchestrator.printing import printed_as
 from orchestrator.verbs.arguments import add_model_words
 
 if TYPE_CHECKING:
@@ -21,7 +20,12 @@ EXIT_CODES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_model_words(
-        parser, KEYS, about="the model and how it runs", as_json="everything, samples too,", exit_codes=EXIT_CODES
+        parser,
+        KEYS,
+        about="the model and how it runs",
+        as_json="everything, samples too,",
+        as_csv="the components of every variant",
+        exit_codes=EXIT_CODES,
     )
 
 
@@ -29,16 +33,15 @@ def execute(arguments: argparse.Namespace) -> int:
     """Time each layer, and print; 1 where a variant lacks a component."""
     asked = parse(arguments.words)
     results = _measured(asked)
-    from orchestrator.layer_result import document
+    from orchestrator.layer_result import csv_table, document
     from orchestrator.layer_tables import show
 
-    def report() -> None:
-        if arguments.json:
-            sys.stdout.write(json.dumps(document(results), indent=2) + "\n")
-        else:
-            show(results)
-
-    whole = printed(report)
+    whole = printed_as(
+        arguments.form,
+        tables=lambda: show(results),
+        document=lambda: document(results),
+        table=lambda: csv_table(results),
+    )
     return int(not whole or not all(result.whole for result in results))
 
 

@@ -4,15 +4,17 @@ import argparse
 import sys
 
 from orchestrator.errors import StoreError
-from orchestrator.printing import printed
 from orchestrator.schema import Rank
-from orchestrator.verbs.arguments import positive
+from orchestrator.verbs.arguments import add_forms, positive
 from orchestrator.verbs.common import add_run
+
+RANKING = "the whole ranking"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_run(parser)
+    add_forms(parser, as_json=RANKING, as_csv=f"{RANKING}, a row a candidate,")
     parser.add_argument(
         "--top", type=positive, default=None, help="candidates to print per family (default: the run's rank.top)"
     )
@@ -26,17 +28,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """Rank, write ``ranking.parquet`` and ``ranking.md``, and print; 1 where a shard could not be read."""
     from orchestrator.ranking import rank
+    from orchestrator.ranking_output import printed_ranking
     from orchestrator.runs import find_run
     from orchestrator.spool import Origin
-    from orchestrator.terminal import markdown, show
+    from orchestrator.terminal import markdown
     from orchestrator.transfer import upload
 
     store = find_run(arguments.run, arguments.dir)
     top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
     ranking = rank(store, include_suspects=arguments.include_suspects)
-    whole = printed(
-        lambda: show(store.path, ranking.table, top, ranking.problems, notes=ranking.notes, fleets=ranking.fleets)
-    )
+    whole = printed_ranking(arguments.form, store, ranking, top)
     text = markdown(store.path, ranking.table, top, notes=ranking.notes, fleets=ranking.fleets)
     try:
         store.write_ranking(ranking.table, text)

@@ -4,7 +4,6 @@ import argparse
 import itertools
 import logging
 import re
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from orchestrator import __version__, cluster, resumption
 from orchestrator import config as configuration
 from orchestrator.errors import RunExistsError, StoreError
+from orchestrator.forms import TABLES
 from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
-from orchestrator.printing import printed
 from orchestrator.results import Results, results
+from orchestrator.rules import Switch, Text
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
+from orchestrator.words import Key
 
 if TYPE_CHECKING:
     from orchestrator.driver import SweepResult
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MODULES = ("orchestrator.driver", "orchestrator.ranking", "orchestrator.terminal")
+MODULES = ("orchestrator.driver", "orchestrator.ranking", "orchestrator.ranking_output")
 """What a sweep needs later, imported while Ray starts."""
 
 RESUME_HELP = """\
@@ -37,13 +38,19 @@ resume=latest, resume=RUN  go on with a run: what it measured stays, the rest is
 retry=failed, retry=oom,…  with resume: families with such failures are measured again
 resume_anyway=true         with resume: although the plan or the versions differ"""
 
+RANKING = "the whole ranking instead of its tables"
+RESUMING = {
+    "resume": Key(rule=Text(), help="a run to go on with"),
+    "retry": Key(rule=Text(), help="with resume: failures that are measured again"),
+    "resume_anyway": Key(rule=Switch(), help="with resume: although the plan or the versions differ"),
+}
 EXAMPLES = 3
 """Skips of each kind that the manifest shows."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
-    add_sweep(parser)
+    add_sweep(parser, as_json=RANKING, as_csv=f"{RANKING}, a row a candidate,", more=RESUMING)
     parser.epilog = f"{RESUME_HELP}\n\n{parser.epilog}"
 
 
@@ -59,10 +66,10 @@ def execute(arguments: argparse.Namespace) -> int:
     sys.stderr.writelines(f"{config.space.model}: {note}\n" for note in configuration.model_notes(config))
     with results(config.run) as place:
         place.check(config.run.name)  # better now than after the cluster has started
-        return _finished(place, _run(config, expansion, place))
+        return _finished(place, _run(config, expansion, place, arguments.form))
 
 
-def _run(config: Config, expansion: Expansion, place: Results) -> int:
+def _run(config: Config, expansion: Expansion, place: Results, form: str) -> int:
     with ExitStack() as outer:
         with _connected(config, outer) as (own_ray, interrupts):
             if config.cluster.gpu == "auto" and not cluster.accelerators():
@@ -72,10 +79,10 @@ def _run(config: Config, expansion: Expansion, place: Results) -> int:
                 cluster.require(config.cluster.gpu, cluster.nodes())
             store = create(config, expansion, place)
             outer.enter_context(store.locked())
-            outer.enter_context(broken_off(config, store))
+            outer.enter_context(broken_off(config, store, form=form))
             result = _measure(config, expansion, store, own_ray=own_ray, interrupts=interrupts)
         # What Ray prints until it has ended is kept from standard output, so the tables come after it.
-        return _conclude(config, store, result, interrupts)
+        return _conclude(config, store, result, interrupts, form)
 
 
 @contextmanager
@@ -99,18 +106,18 @@ def _resume(arguments: argparse.Namespace, wish: "resumption.Wish") -> int:
     if printed_cfg(arguments, chosen.config):
         return 0
     with results(chosen.config.run) as place:
-        return _finished(place, _go_on(chosen, wish, place.open(chosen.name)))
+        return _finished(place, _go_on(chosen, wish, place.open(chosen.name), arguments.form))
 
 
-def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStore") -> int:
+def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStore", form: str) -> int:
     config = chosen.config
     with ExitStack() as outer:
         outer.enter_context(store.locked())
         former = resumption.prepare(store, chosen, wish)
         if resumption.done(store, former, chosen):
-            return _nothing_to_do(config, store, former)
+            return _nothing_to_do(config, store, former, form)
         before = store.manifest()
-        outer.enter_context(broken_off(config, store, before))
+        outer.enter_context(broken_off(config, store, before, form=form))
         if before:
             store.update_manifest(**resumption.driver())  # for others who would drive it too
         with _connected(config, outer) as (own_ray, interrupts):
@@ -119,7 +126,7 @@ def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStor
             facts = _manifest(config, chosen.expansion)
             store.write_manifest({**facts, **before, **resumption.record(before, wish, chosen)})
             result = _measure(config, chosen.expansion, store, own_ray=own_ray, interrupts=interrupts, former=former)
-        return _conclude(config, store, result, interrupts, former)
+        return _conclude(config, store, result, interrupts, form, former)
 
 
 def _finished(place: Results, code: int) -> int:
@@ -129,7 +136,7 @@ def _finished(place: Results, code: int) -> int:
     return code or int(bool(problems))
 
 
-def _nothing_to_do(config: Config, store: "RunStore", former: "Former") -> int:
+def _nothing_to_do(config: Config, store: "RunStore", former: "Former", form: str) -> int:
     """Show what there is; a run whose driver was stopped between its last Shard and its ranking is concluded."""
     from orchestrator.ranking import rank
 
@@ -140,7 +147,7 @@ def _nothing_to_do(config: Config, store: "RunStore", former: "Former") -> int:
         _write_ranking(config, store, ranking)
         facts = {} if manifest.get("plan_hash") else _manifest(config, expand_space(config))
         store.write_manifest({**facts, **manifest, "ended_utc": _now(), "status": "finished", **_counts(former)})
-    whole = printed(lambda: _print(config, store, ranking, ranking.problems))
+    whole = _print(config, store, ranking, form)
     return int(bool(ranking.problems) or not whole)
 
 
@@ -202,6 +209,7 @@ def _conclude(
     store: "RunStore",
     result: "SweepResult",
     interrupts: Interrupts,
+    form: str,
     former: "Former | None" = None,
 ) -> int:
     """Rank, write and print; the exit code tells how the sweep ended."""
@@ -223,13 +231,10 @@ def _conclude(
         devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
         **counts,
     )
-    problems = [*ranking.problems, *([result.problem] if result.problem else [])]
+    problems = [result.problem] if result.problem else []
     if result.unfinished:
-        problems.append(
-            f"not all: {result.unfinished} bundles were not measured; go on with: "
-            f"python -m orchestrator resume={shlex.quote(str(store.path))}"
-        )
-    whole = printed(lambda: _print(config, store, ranking, problems))
+        problems.append(f"not all: {result.unfinished} bundles were not measured")
+    whole = _print(config, store, ranking, form, problems)
     statuses = set(ranking.table["status"].to_pylist())
     failed = counts["failures"] or ranking.problems or "ok" not in statuses or SUSPECT in statuses
     return INTERRUPTED if interrupts.requested() else result.exit_code or int(bool(failed) or not whole)
@@ -245,7 +250,9 @@ def _counts(former: "Former | None", result: "SweepResult | None" = None) -> dic
 
 
 @contextmanager
-def broken_off(config: Config, store: "RunStore", before: Mapping[str, Any] | None = None) -> Iterator[None]:
+def broken_off(
+    config: Config, store: "RunStore", before: Mapping[str, Any] | None = None, form: str = TABLES
+) -> Iterator[None]:
     """Where a run breaks off, leave no empty one behind, and none that says it is running; show what was measured.
 
     before: the manifest of a run that is resumed; it comes back where nothing was added to the run. None: a new run.
@@ -264,15 +271,14 @@ def broken_off(config: Config, store: "RunStore", before: Mapping[str, Any] | No
                 status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
                 store.update_manifest(ended_utc=_now(), status=status)
         if isinstance(error, StoreError):
-            _show(config, store)
+            _show(config, store, form)
         raise
 
 
-def _show(config: Config, store: "RunStore") -> None:
+def _show(config: Config, store: "RunStore", form: str) -> None:
     from orchestrator.ranking import rank
 
-    ranking = rank(store)
-    printed(lambda: _print(config, store, ranking, ranking.problems))
+    _print(config, store, rank(store), form)
 
 
 def _write_ranking(config: Config, store: "RunStore", ranking: "Ranking") -> None:
@@ -282,10 +288,10 @@ def _write_ranking(config: Config, store: "RunStore", ranking: "Ranking") -> Non
     store.write_ranking(ranking.table, text)
 
 
-def _print(config: Config, store: "RunStore", ranking: "Ranking", problems: Sequence[str]) -> None:
-    from orchestrator.terminal import show
+def _print(config: Config, store: "RunStore", ranking: "Ranking", form: str, problems: Sequence[str] = ()) -> bool:
+    from orchestrator.ranking_output import printed_ranking
 
-    show(store.path, ranking.table, config.rank.top, problems, notes=ranking.notes, fleets=ranking.fleets)
+    return printed_ranking(form, store, ranking, config.rank.top, problems)
 
 
 def run_name(config: Config) -> str:

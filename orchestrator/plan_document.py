@@ -1,0 +1,78 @@
+"""A plan as plain values: one object, or a row a Family."""
+
+from typing import Any
+
+from orchestrator.config import model_notes
+from orchestrator.forms import CsvTable
+from orchestrator.plan import Plan, gpu_counts, wall_seconds
+from orchestrator.schema import Config
+from orchestrator.space import Expansion, reasons
+from tasks.family import Family
+
+FAMILY = ("family_id", "role", "h", "tp", "batch", "seq", "dtype", "passes", "axis")
+CSV_COLUMNS = (*FAMILY, "candidates", "first", "last", "baseline", "gemms", "flops")
+
+
+def document(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any]:
+    """Return everything; what is not known is null."""
+    return {
+        "conf": config.conf_name,
+        "overrides": list(config.overrides),
+        "points": expansion.points,
+        "bundles": len(expansion.bundles),
+        "gemms": expansion.gemms,
+        "flops": found.flops,
+        "skipped": sum(reasons(expansion.skips).values()),
+        "skips": [_skip(expansion, kind, count) for kind, count in reasons(expansion.skips).items()],
+        "memory": {
+            "gemm_id": found.largest_gemm.gemm_id,
+            "bytes": found.largest_bytes,
+            "gemms_too_large": None if found.spec is None else found.too_large,
+        },
+        "timing": {"protocol": config.timing.protocol, "l2": config.timing.l2, "power": config.timing.power},
+        "cost": _cost(config, expansion, found),
+        "families": [
+            {**_family(family), "values": [candidate.value for candidate in family.candidates]}
+            for family in expansion.families
+        ],
+        "notes": list(model_notes(config)),
+    }
+
+
+def csv_table(expansion: Expansion) -> CsvTable:
+    """Return a row a Family."""
+    return CsvTable(columns=CSV_COLUMNS, rows=map(_family, expansion.families))
+
+
+def _skip(expansion: Expansion, kind: str, count: int) -> dict[str, Any]:
+    first = next(skip for skip in expansion.skips if skip.kind == kind)
+    return {
+        "kind": kind,
+        "points": count,
+        "first": {"role": first.role, "h": first.h, "tp": first.tp, "value": first.value, "reason": first.reason},
+    }
+
+
+def _cost(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any]:
+    known = found.estimate
+    wall = [(gpus, wall_seconds(known, expansion, config, gpus)) for gpus in gpu_counts(config)] if known else []
+    return {
+        "gpu": None if found.spec is None else found.spec.key,
+        "no_peak": list(found.unknown),
+        "samples": None if known is None else known.samples,
+        "gpu_seconds": None if known is None else {"least": known.least_s, "most": known.most_s},
+        "wall_seconds": [{"gpus": gpus, "least": least, "most": most} for gpus, (least, most) in wall],
+    }
+
+
+def _family(family: Family) -> dict[str, Any]:
+    values = [candidate.value for candidate in family.candidates]
+    return {
+        **{name: getattr(family, name) for name in FAMILY},
+        "candidates": len(values),
+        "first": values[0],
+        "last": values[-1],
+        "baseline": next((each.value for each in family.candidates if each.baseline), None),
+        "gemms": len(family.gemms),
+        "flops": sum(gemm.flops for gemm in family.gemms),
+    }

@@ -1,0 +1,96 @@
+"""A plan for reading, within the terminal's width."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from orchestrator.config import model_notes
+from orchestrator.plan import Plan, gpu_counts, wall_seconds
+from orchestrator.printing import LABEL, wrapped
+from orchestrator.schema import Config
+from orchestrator.space import Expansion, reasons
+from tasks.family import Family
+
+GIB = 2**30
+GAP = "  "
+MOST_SHOWN = 40
+"""Families that are listed."""
+
+
+def lines(config: Config, expansion: Expansion, found: Plan, width: int) -> Iterator[str]:
+    """Yield the lines: counts, memory, Families, skips with their reasons, cost."""
+    yield from wrapped(f"conf={config.conf_name}: {' '.join(config.overrides)}".rstrip(": "), width)
+    for label, text in _facts(config, expansion, found):
+        yield from wrapped(text, width, label.ljust(LABEL))
+    yield ""
+    yield from table(("family", "candidates", "values", "baseline"), _families(expansion), width)
+    if len(expansion.families) > MOST_SHOWN:
+        yield f"… and {len(expansion.families) - MOST_SHOWN:,} more"
+    if expansion.skips:
+        yield from ("", "skipped")
+        for kind, count in reasons(expansion.skips).items():
+            yield from wrapped(_skip(expansion, kind), width, f"{count:6,} x ")
+    yield ""
+    for label, text in _cost(config, expansion, found):
+        yield from wrapped(text, width, label.ljust(LABEL))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield the lines of a table, its first column to the left; the last columns are left out where they do not fit."""
+    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+    ends = accumulate(each + len(GAP) for each in widths)
+    fitting = max(1, sum(end - len(GAP) <= width for end in ends))
+    for first, *others in (columns, *rows):
+        yield GAP.join([first.ljust(widths[0]), *map(str.rjust, others[: fitting - 1], widths[1:])]).rstrip()
+
+
+def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:
+    yield "points", f"{expansion.points:,}, of which {sum(reasons(expansion.skips).values()):,} are skipped"
+    yield "families", f"{len(expansion.families):,}, measured in {len(expansion.bundles):,} bundles"
+    yield "gemms", f"{expansion.gemms:,} distinct, {found.flops / 1e12:,.1f} TFLOP for one call of each"
+    yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"
+    if found.spec is not None and found.too_large:
+        yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB"
+    yield "protocol", f"{config.timing.protocol}, L2 {config.timing.l2}, power {config.timing.power}"
+    for note in model_notes(config):
+        yield "model", note
+
+
+def _families(expansion: Expansion) -> list[tuple[str, ...]]:
+    return [_family(family) for family in expansion.families[:MOST_SHOWN]]
+
+
+def _family(family: Family) -> tuple[str, ...]:
+    values = [candidate.value for candidate in family.candidates]
+    baseline = next((str(candidate.value) for candidate in family.candidates if candidate.baseline), "-")
+    span = str(values[0]) if len(values) == 1 else f"{values[0]}…{values[-1]}"
+    return family.family_id, f"{len(values):,}", f"{family.axis} {span}", baseline
+
+
+def _skip(expansion: Expansion, kind: str) -> str:
+    example = next(skip for skip in expansion.skips if skip.kind == kind)
+    h = "" if example.h is None else f" h={example.h}"
+    return f"{kind}; first: {example.role}{h} tp={example.tp}: {example.reason}"
+
+
+def _cost(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:
+    if found.spec is None and config.timing.protocol == "seed":
+        yield "cost", "a CPU is not estimated"
+    elif found.spec is None:
+        most = config.timing.max_seconds * len(expansion.bundles)
+        yield "cost", f"about {most:,.0f} s beyond the least rounds if no family is resolved; a CPU is not estimated"
+    elif found.estimate is None:
+        yield "cost", f"not estimated: no published peak for {', '.join(found.unknown)} on {found.spec.key}"
+    else:
+        known = found.estimate
+        yield (
+            "cost",
+            f"{known.least_s:,.0f} to {known.most_s:,.0f} GPU-seconds{_each(config)}, up to {known.samples:,} samples; "
+            f"estimated for {found.spec.key} from the catalogue's peak and bandwidth, with Ray's start and end:",
+        )
+        for gpus in gpu_counts(config):
+            low, high = wall_seconds(known, expansion, config, gpus)
+            yield "", f"{gpus} GPU{'s' * (gpus > 1)}: {low:,.0f} to {high:,.0f} s"
+
+
+def _each(config: Config) -> str:
+    return " of each device" if config.cluster.placement == "replicate" else ""
