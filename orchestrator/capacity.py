@@ -124,7 +124,7 @@ def capacity(asked: Asked, sides: Sequence[Side]) -> Capacity:
         gap(source, each) for source in sources for block in work for each in block.works if source.figure(each) is None
     ]
     if required := [each for each in gaps if not each.work.optional]:
-        raise InvalidValueError(message(asked.layout, required))
+        raise InvalidValueError(message(required))
     found = tuple(_side(source, asked, work, attention=not gaps) for source in sources)
     return Capacity(asked=asked, sides=found, left_out=tuple(gaps))
 

@@ -8,6 +8,9 @@ from orchestrator import catalogue
 from orchestrator.errors import InvalidValueError, shorten, unknown
 from orchestrator.rules import Rule
 
+MOST = 1e30
+"""No amount is larger, nor smaller than one part in it: what follows from several of them stays finite."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PerGpu:
@@ -43,6 +46,8 @@ class AmountPerGpu(Rule):
         by_name: dict[str, float] = {}
         for part in str(value).split(","):
             name, colon, amount = (each.strip() for each in part.rpartition(":"))
+            if name in by_name or (not colon and every is not None):
+                raise InvalidValueError(f"'{shorten(part.strip())}' comes second; give one number, or one for each GPU")
             if not colon:
                 every = _amount(amount)
             elif name not in catalogue.names():
@@ -59,4 +64,6 @@ def _amount(text: str) -> float:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise InvalidValueError(f"'{shorten(text)}' is not a number above 0, such as 2.5 or 15e12")
+    if not 1 / MOST <= value <= MOST:
+        raise InvalidValueError(f"{1 / MOST:g} <= value <= {MOST:g} must hold, but got {value:g}")
     return value

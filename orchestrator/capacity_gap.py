@@ -1,12 +1,12 @@
-"""What was not measured: why a Gemm has no figure, and the sweep that would measure it."""
+"""What was not measured: why a Gemm has no figure, and the sweep that would measure it, where its GPU can."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from orchestrator.architecture import impossible
 from orchestrator.capacity_figure import Source
 from orchestrator.capacity_grid import AXES, MOST_APART
-from orchestrator.capacity_layout import TRAINING, Layout
 from orchestrator.capacity_work import Work
 from orchestrator.compare_side import Shape
 from tasks.gemm import Gemm
@@ -48,12 +48,12 @@ def _key(shape: Shape) -> tuple[object, ...]:
     return shape.kind, shape.b, shape.dtype, shape.layout
 
 
-def message(layout: Layout, gaps: Sequence[Gap]) -> str:
-    """Say everything that is missing, and by which sweeps it would be measured."""
-    return "\n".join(_lines(layout, gaps))
+def message(gaps: Sequence[Gap]) -> str:
+    """Say everything that is missing, what of it the GPU cannot do, and by which sweeps the rest would be measured."""
+    return "\n".join(_lines(gaps))
 
 
-def _lines(layout: Layout, gaps: Sequence[Gap]) -> Iterator[str]:
+def _lines(gaps: Sequence[Gap]) -> Iterator[str]:
     by_source: dict[str, list[Gap]] = {}
     for each in gaps:
         by_source.setdefault(each.source.side.name, []).append(each)
@@ -64,26 +64,37 @@ def _lines(layout: Layout, gaps: Sequence[Gap]) -> Iterator[str]:
         if len(own) > LISTED:
             yield f"  and {len(own) - LISTED} more"
         spec = own[0].source.side.spec
-        commands = sweep_commands(layout, [each.work for each in own], None if spec is None else spec.key)
+        refused = {
+            each.work.name: why for each in own if spec is not None and (why := impossible(each.work.gemm, spec))
+        }
+        for reason in dict.fromkeys(refused.values()):
+            yield f"no sweep can measure {', '.join(work for work, why in refused.items() if why == reason)}: {reason}"
+        if refused and spec is not None:
+            yield f"without them there is no plan in {own[0].work.gemm.dtype} on {spec.key}: give another dtype="
+        possible = [each.work for each in own if each.work.name not in refused]
+        if not possible:
+            continue
+        commands = sweep_commands(possible, None if spec is None else spec.key)
+        what = "the others" if refused else "them"
         more = ", and give all runs in results=" if len(commands) > 1 or not own[0].source.side.imported else ""
-        yield f"to measure them{more}:"
+        yield f"to measure {what}{more}:"
         yield from (f"  {command}" for command in commands)
 
 
-def sweep_commands(layout: Layout, works: Sequence[Work], gpu: str | None) -> tuple[str, ...]:
-    """Return the commands that measure these works, one for all roles that see the same sizes."""
-    roles: dict[tuple[str, ...], list[str]] = {}
+def sweep_commands(works: Sequence[Work], gpu: str | None) -> tuple[str, ...]:
+    """Return the commands that measure these works, one for all roles that see the same sizes in the same passes."""
     seen: set[Gemm] = set()
+    passes: dict[tuple[tuple[str, ...], str], set[str]] = {}
     for work in works:
         if work.gemm not in seen:  # layers of two kinds share Gemms
-            roles.setdefault(_sizes(work), []).append(work.role)
+            passes.setdefault((_sizes(work), work.role), set()).add("bwd" if work.gradient else "fwd")
         seen.add(work.gemm)
+    roles: dict[tuple[str, ...], list[str]] = {}
+    for (sizes, role), own in passes.items():
+        both = ("space.pass=fwd,bwd",) if "bwd" in own else ()
+        roles.setdefault((*sizes, *both), []).append(role)
     head = ["python", "-m", "orchestrator", *([] if gpu is None else [f"cluster.gpu={gpu}"])]
-    passes = ["space.pass=fwd,bwd"] if layout.mode == TRAINING else []
-    return tuple(
-        shlex.join([*head, f"space.roles={','.join(dict.fromkeys(names))}", *sizes, *passes])
-        for sizes, names in roles.items()
-    )
+    return tuple(shlex.join([*head, f"space.roles={','.join(names)}", *sizes]) for sizes, names in roles.items())
 
 
 def _sizes(work: Work) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from orchestrator.divisibility import refusal
+from orchestrator.divisibility import refusals, unsplit
 from orchestrator.errors import InvalidValueError
 from orchestrator.model import Model
 from orchestrator.model_counts import weight_bytes
@@ -77,18 +77,15 @@ class Layout:
     def check(self) -> None:
         """Raise InvalidValueError with everything that cannot be split as asked."""
         model = self.model
-        found = []
-        if self.dense_layers:
-            found.append(refusal(ROLES["layer" if model.mlp == "swiglu" else "layer_gelu"], self.shape(dense=True)))
+        messages = unsplit(model, self.tp)
         if self.dense_layers < model.layers:
-            found.append(refusal(ROLES["layer_moe"], self.shape(dense=False)))
-            if model.shared_d_ff % self.tp:
-                found.append(("", f"tp={self.tp} does not divide shared_d_ff={model.shared_d_ff}"))
+            experts = self.shape(dense=False).having("tp", 1)  # what tp divides is told above
+            messages += [each[1] for each in refusals(ROLES["experts"], experts)]
             if model.mlp != "swiglu":
-                found.append(("", f"mlp={model.mlp}: experts are measured with swiglu only"))
+                messages.append(f"mlp={model.mlp}: experts are measured with swiglu only")
         if model.layers < self.pp:
-            found.append(("", f"pp={self.pp} is more than layers={model.layers}"))
-        if messages := list(dict.fromkeys(each[1] for each in found if each is not None)):
+            messages.append(f"pp={self.pp} is more than layers={model.layers}")
+        if messages:
             raise InvalidValueError("; ".join(messages))
 
     @property

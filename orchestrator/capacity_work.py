@@ -30,6 +30,11 @@ class Work:
         return self.role in ATTENTION
 
     @property
+    def gradient(self) -> bool:
+        """Whether it runs in the backward pass."""
+        return self.name.endswith((".dgrad", ".wgrad"))
+
+    @property
     def weight_gradient(self) -> bool:
         """Whether it is a weight's gradient: which of its sides is called m is a convention."""
         return self.name.endswith(".wgrad")

@@ -2,11 +2,12 @@
 
 from orchestrator.check_case import Case
 from orchestrator.check_finding import FAIL, PASS, SKIP, WARN, Verdict
-from orchestrator.check_parameters import dense_layers, padded_vocabulary, parameters
+from orchestrator.check_memory import VOCABULARY_MULTIPLE
+from orchestrator.check_parameters import dense_layers, parameters
 from orchestrator.reshape import follows_h, reshaped
+from orchestrator.shape import padded_vocabulary
 from tasks.gemm import largest_power_of_two
 
-VOCABULARY_MULTIPLE = 64
 ROWS = 64
 """Rows of the smallest common tile of a matmul kernel."""
 

@@ -45,7 +45,9 @@ def tensor_parallel(case: Case) -> Verdict:
         f"{kind} at {bytes_per_parameter(case)} bytes a parameter: {static_bytes(case) / GB:.1f} GB a rank at "
         f"tp={case.tp} of {usable_bytes(case.gpu) / GB:.1f} GB"
     )
-    smallest = "no tp that divides a and h is enough" if least is None else f"the smallest tp that fits is {least}"
+    smallest = (
+        "no tp that splits the model evenly is enough" if least is None else f"the smallest tp that fits is {least}"
+    )
     if not fits(case, case.gpu):
         missing = "one sequence's activations" if case.training else "the KV cache"
         hint = "; pipeline stages and sharding over data-parallel ranks are not counted" if case.training else ""

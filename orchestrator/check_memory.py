@@ -3,9 +3,12 @@
 from orchestrator.catalogue import GpuSpec
 from orchestrator.check_case import Case
 from orchestrator.check_parameters import dense_layers, parameters, shard
+from orchestrator.divisibility import unsplit
 from orchestrator.model import Model
 from orchestrator.model_counts import ADAM_BYTES, kv_cache_bytes, matrices
 
+VOCABULARY_MULTIPLE = 64
+"""What rule 1 asks of v."""
 MOST_TP = 1024
 """No tensor-parallel group is larger."""
 USABLE = 0.9
@@ -51,12 +54,18 @@ def largest_batch(case: Case, gpu: GpuSpec) -> int:
 
 
 def smallest_tp(case: Case, gpu: GpuSpec) -> int | None:
-    """Return the smallest tp that divides a and h and on which the model fits, None where there is none.
+    """Return the smallest tp by which the model can be split and on which it fits, None where there is none.
 
     When training one sequence must fit beside the weights and their state, else the KV cache of the whole batch.
     """
-    sizes = (t for t in range(1, min(case.model.a, MOST_TP) + 1) if case.model.a % t == 0 and case.model.h % t == 0)
+    sizes = (t for t in range(1, min(case.model.a, MOST_TP) + 1) if _splits(case.model, t))
     return next((t for t in sizes if fits(case.changed("tp", t), gpu)), None)
+
+
+def _splits(model: Model, tp: int) -> bool:
+    """Return whether every rank has as much; a vocabulary that is no multiple of 64 is padded for any tp."""
+    padded = model.v % VOCABULARY_MULTIPLE != 0
+    return model.h % tp == 0 and (padded or model.v % tp == 0) and not unsplit(model, tp)
 
 
 def fits(case: Case, gpu: GpuSpec) -> bool:

@@ -1,12 +1,9 @@
-"""What ``check`` counts of a model: all its parameters, those of one rank, and the padded vocabulary."""
+"""What ``check`` counts of a model: all its parameters, and those of one rank."""
 
 from dataclasses import replace
 
 from orchestrator import model_counts
 from orchestrator.model import Model
-
-MEGATRON_MULTIPLE = 128
-"""Megatron pads the vocabulary to a multiple of this times tp (``--make-vocab-size-divisible-by``, its default)."""
 
 
 def parameters(model: Model) -> int:
@@ -17,15 +14,6 @@ def parameters(model: Model) -> int:
 def dense_layers(model: Model) -> int:
     """Return how many layers have a dense MLP."""
     return model.layers - model_counts.expert_layers(model)
-
-
-def padded_vocabulary(v: int, tp: int) -> int:
-    """Return the vocabulary as Megatron pads it.
-
-    >>> padded_vocabulary(32000, 8), padded_vocabulary(50257, 1)
-    (32768, 50304)
-    """
-    return _up(v, MEGATRON_MULTIPLE * tp) * MEGATRON_MULTIPLE * tp
 
 
 def shard(model: Model, tp: int) -> Model:

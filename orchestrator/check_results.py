@@ -19,10 +19,11 @@ SIDE = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """A Case with the Families of a run, and what a reader must know of them."""
+    """A Case with the Families of a run, and what a reader must know of them. problems: what could not be read."""
 
     case: Case
     notes: tuple[str, ...]
+    problems: tuple[str, ...] = ()
 
 
 def with_results(case: Case, run: str, directory: str) -> Evidence:
@@ -31,7 +32,8 @@ def with_results(case: Case, run: str, directory: str) -> Evidence:
     from orchestrator.runs import find_run
 
     ranking = rank(find_run(run, directory))
-    return look_up(case, ranking.table.to_pylist(), run, notes=(*ranking.problems, *ranking.notes))
+    found = look_up(case, ranking.table.to_pylist(), run, notes=(*ranking.problems, *ranking.notes))
+    return replace(found, problems=tuple(ranking.problems))
 
 
 def look_up(case: Case, rows: list[dict[str, Any]], run: str, notes: tuple[str, ...] = ()) -> Evidence:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from orchestrator import __version__
-from orchestrator.errors import OrchestratorError, unknown
+from orchestrator.errors import OrchestratorError, printable, unknown
 from orchestrator.interrupts import INTERRUPTED
 from orchestrator.printing import width, wrapped
 from orchestrator.verbs import VERBS
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OrchestratorError as error:
         if debug:
             raise
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{printable(str(error))}\n")
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from orchestrator.compare_run import sides_of_run
 from orchestrator.compare_side import Side, side_of_table
 from orchestrator.errors import InvalidValueError, StoreError
-from orchestrator.imports import is_table, read_table
+from orchestrator.imports import is_named_like_one, is_table, read_table
 from orchestrator.runs import find_run
 
 
@@ -37,6 +37,8 @@ def _open(word: str, directory: str) -> list[Side]:
     try:
         store = find_run(word, directory)
     except StoreError as error:
+        if is_named_like_one(word):
+            return [side_of_table(word, read_table(word))]  # which says what is wrong with it
         raise StoreError(f"{error}; or the path of a published table") from error
     return sides_of_run(word, store)
 

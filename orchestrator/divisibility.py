@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
+from orchestrator.model import Model
+from orchestrator.model_counts import expert_layers
 from orchestrator.roles import Role
 from orchestrator.shape import Shape
 
@@ -11,8 +13,23 @@ Refusal = tuple[str, str]
 
 def refusal(role: Role, shape: Shape) -> Refusal | None:
     """Say why this Point has no Gemms on a rank, or None where it has."""
+    return next(iter(refusals(role, shape)), None)
+
+
+def refusals(role: Role, shape: Shape) -> list[Refusal]:
+    """Say everything because of which this Point has no Gemms on a rank."""
     laws = (law for name, law in _LAWS if name in role.dimensions)
-    return next((found for law in laws if (found := law(shape)) is not None), None)
+    return [found for law in laws if (found := law(shape)) is not None]
+
+
+def unsplit(model: Model, tp: int) -> list[str]:
+    """Say which dimensions of a model ``tp`` ranks cannot share evenly; the vocabulary is padded."""
+    shape = Shape(tp=tp, batch=1, dtype="bf16", h=model.h, a=model.a, kv=model.kv, head_dim=model.head_dim)
+    sparse = expert_layers(model)
+    widths = {"d_ff": model.d_ff if sparse < model.layers else 0}
+    widths |= {name: getattr(model, name) if sparse else 0 for name in ("expert_d_ff", "shared_d_ff")}
+    found = [*(_divides("tp", tp, name, width) for name, width in widths.items())]
+    return [each[1] for each in (*found, _heads(shape), _key_value_heads(shape)) if each is not None]
 
 
 def _d_ff(s: Shape) -> Refusal | None:
@@ -28,6 +45,8 @@ def _heads(s: Shape) -> Refusal | None:
 
 def _key_value_heads(s: Shape) -> Refusal | None:
     kv = s.key_value_heads
+    if kv == s.size("a"):
+        return None  # then what holds for a is all
     if found := _divides("kv", kv, "a", s.size("a")):
         return found
     return None if s.tp % kv == 0 else _divides("tp", s.tp, "kv", kv)

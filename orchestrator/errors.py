@@ -101,5 +101,17 @@ def describe(value: object) -> str:
 
 def shorten(text: str, limit: int = 80) -> str:
     r"""Put a text on one line of bounded length: long ones are cut, what cannot be printed is written as ``\n``."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in cut)
+    return _escaped(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def printable(text: str) -> str:
+    r"""Write what would command the terminal as it is in Python (``\x1b``); lines stay lines."""
+    return "\n".join(map(_escaped, text.split("\n")))
+
+
+def _escaped(text: str) -> str:
+    return (
+        text
+        if text.isprintable()
+        else "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.divisibility import refusal
+from orchestrator.divisibility import refusals
 from orchestrator.model import Model
 from orchestrator.roles import ROLES
 from orchestrator.shape import Shape
@@ -62,9 +62,11 @@ class LayerCase:
 def problems(case: LayerCase) -> list[str]:
     """Say why the layer cannot be made: what does not divide what."""
     role = ROLES["layer_moe" if case.model.experts else "layer"]
-    found = [refused[1]] if (refused := refusal(role, case.shape)) else []
+    found = [each[1] for each in refusals(role, case.shape)]
     if case.model.shared_d_ff % case.tp:
         found.append(f"tp={case.tp} does not divide shared_d_ff={case.model.shared_d_ff}")
+    if case.ep > 1 and not case.model.experts:
+        found.append(f"ep={case.ep} needs experts")
     if case.model.experts and case.model.mlp != "swiglu":
         found.append(f"mlp={case.model.mlp}: experts are measured with swiglu only")
     if case.model.norms > MOST_NORMS:

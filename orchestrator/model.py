@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+MOST_LAYERS = 10_000
+"""No model has more."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:

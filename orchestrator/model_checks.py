@@ -1,5 +1,6 @@
 """What must hold between a model's dimensions. Messages use the names that the user's file has for them."""
 
+import math
 from collections.abc import Callable, Mapping
 
 Names = Callable[[str], str]
@@ -39,12 +40,20 @@ def _experts(values: Mapping[str, int | None], name: Names) -> list[tuple[str, s
     return found
 
 
+def divisors(whole: int) -> list[int]:
+    """Return all divisors of ``whole`` in increasing order.
+
+    >>> divisors(12)
+    [1, 2, 3, 4, 6, 12]
+    """
+    low = {divisor for divisor in range(1, math.isqrt(whole) + 1) if whole % divisor == 0}
+    return sorted(low | {whole // divisor for divisor in low})
+
+
 def _divisors_near(whole: int, wanted: int, limit: int = 3) -> list[int]:
     """Return the divisors of ``whole`` whose ratio to ``wanted`` is nearest to 1, in increasing order.
 
     >>> _divisors_near(4096, 30)
     [16, 32, 64]
     """
-    low = {divisor for divisor in range(1, int(whole**0.5) + 1) if whole % divisor == 0}
-    divisors = low | {whole // divisor for divisor in low}
-    return sorted(sorted(divisors, key=lambda divisor: max(divisor / wanted, wanted / divisor))[:limit])
+    return sorted(sorted(divisors(whole), key=lambda divisor: max(divisor / wanted, wanted / divisor))[:limit])

@@ -1,8 +1,7 @@
-"""What a model's shape costs: parameters by term, FLOPs of a layer's GEMMs, bytes."""
+"""What a model's shape costs: parameters by term, bytes."""
 
 from dataclasses import astuple, dataclass
 
-from orchestrator.errors import InvalidValueError
 from orchestrator.model import Model
 
 ADAM_BYTES = 16
@@ -37,21 +36,8 @@ class Parameters(_Terms):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LayerFlops(_Terms):
-    """FLOPs of one layer's GEMMs, forward. experts: those that the tokens take, routed and shared; mlp: dense."""
-
-    qkv: int
-    attn_score: int
-    attn_over_value: int
-    attn_out: int
-    mlp: int
-    router: int
-    experts: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LayerWeights(_Terms):
-    """Weights of one layer's GEMMs: of the whole layer, or of one tensor-parallel rank. experts: all, and shared."""
+    """Weights of one layer's GEMMs. experts: all, and shared."""
 
     qkv: int
     attn_out: int
@@ -94,59 +80,24 @@ def parameters(model: Model) -> Parameters:
     )
 
 
-def active_parameters(model: Model) -> int:
-    """Return the parameters that one token passes through: all but the experts that it does not take."""
-    idle = expert_layers(model) * (model.experts - model.topk)
-    bias = _mlp_biases(model, model.expert_d_ff) if model.linear_bias else 0
-    return parameters(model).total - idle * (matrices(model) * model.h * model.expert_d_ff + bias)
+def miscounted(model: Model) -> str | None:
+    """Say why a model's count of parameters cannot be, or None where it can."""
+    total = parameters(model).total
+    if total <= 0:
+        return f"other_parameters: {model.other_parameters} leaves {total} parameters; the model must have some"
+    if model.parameters not in (None, total):
+        return f"parameters: {model.parameters} contradicts the dimensions, which have {total}; see other_parameters"
+    return None
 
 
-def layer_weights(model: Model, *, tp: int = 1, dense: bool = False) -> LayerWeights:
-    """Return the weights of one layer's GEMMs on one of ``tp`` ranks; of a layer with experts where the model has any.
-
-    Column- and row-parallel linears as in Megatron-LM (arXiv 1909.08053): tp splits heads, d_ff and each expert's
-    d_ff; with fewer key/value heads than ranks each rank holds one; the router is whole on every rank. dense: one of
-    the dense layers of a model with experts. Raises InvalidValueError where tp does not divide.
-    """
-    a, kv = split(model.a, tp, "a"), 1 if model.kv < tp and tp % model.kv == 0 else split(model.kv, tp, "kv")
-    qkv, out = model.h * (a + 2 * kv) * model.head_dim, a * model.head_dim * model.h
+def layer_weights(model: Model, *, dense: bool = False) -> LayerWeights:
+    """Return the weights of one layer's GEMMs; of a layer with experts where the model has any, unless ``dense``."""
+    qkv, out = model.h * (model.a + 2 * model.kv) * model.head_dim, model.a * model.head_dim * model.h
     matrix = matrices(model) * model.h
     if dense or not model.experts:
-        return LayerWeights(qkv=qkv, attn_out=out, mlp=matrix * split(model.d_ff, tp, "d_ff"), router=0, experts=0)
-    routed = model.experts * split(model.expert_d_ff, tp, "expert_d_ff")
-    shared = split(model.shared_d_ff, tp, "shared_d_ff")
-    router = model.h * model.experts
-    return LayerWeights(qkv=qkv, attn_out=out, mlp=0, router=router, experts=matrix * (routed + shared))
-
-
-def layer_flops(model: Model, *, b: int, s: int, dense: bool = False) -> LayerFlops:
-    """Return the FLOPs of one layer's GEMMs, forward, for ``b`` sequences of ``s`` tokens.
-
-    2·m·n·k for each; a layer with experts where the model has any, unless ``dense``. The whole s x s scores count: a
-    causal mask saves nothing. 24·b·s·h² + 4·b·s²·h with f = 4h, GELU and as many key/value heads as heads.
-    Source: «The Case for Co-Designing Model Architectures with Hardware» (arXiv 2401.14489), section III.
-    """
-    tokens = b * s
-    weights = layer_weights(model, dense=dense)
-    scores = 2 * tokens * s * model.a * model.head_dim
-    taken = model.topk * model.expert_d_ff + model.shared_d_ff if weights.experts else 0
-    return LayerFlops(
-        qkv=2 * tokens * weights.qkv,
-        attn_score=scores,
-        attn_over_value=scores,
-        attn_out=2 * tokens * weights.attn_out,
-        mlp=2 * tokens * weights.mlp,
-        router=2 * tokens * weights.router,
-        experts=2 * tokens * matrices(model) * model.h * taken,
-    )
-
-
-def forward_flops(model: Model, *, b: int, s: int) -> int:
-    """Return the FLOPs of all GEMMs of a forward pass: every layer's, and 2·b·s·h·v for the logits."""
-    sparse = expert_layers(model)
-    layers = sparse * layer_flops(model, b=b, s=s).total if sparse else 0
-    layers += (model.layers - sparse) * layer_flops(model, b=b, s=s, dense=True).total
-    return layers + 2 * b * s * model.h * model.v
+        return LayerWeights(qkv=qkv, attn_out=out, mlp=matrix * model.d_ff, router=0, experts=0)
+    experts = matrix * (model.experts * model.expert_d_ff + model.shared_d_ff)
+    return LayerWeights(qkv=qkv, attn_out=out, mlp=0, router=model.h * model.experts, experts=experts)
 
 
 def weight_bytes(model: Model, *, element_bytes: int = 2) -> int:
@@ -157,18 +108,6 @@ def weight_bytes(model: Model, *, element_bytes: int = 2) -> int:
 def kv_cache_bytes(model: Model, *, element_bytes: int = 2) -> int:
     """Return the bytes of keys and values of one token in all layers: 2·L·kv·d elements."""
     return 2 * model.layers * model.kv * model.head_dim * element_bytes
-
-
-def training_bytes(model: Model) -> int:
-    """Return the bytes of weights, gradients and Adam's state in mixed precision: ADAM_BYTES a parameter."""
-    return ADAM_BYTES * parameters(model).total
-
-
-def split(size: int, tp: int, what: str) -> int:
-    """Return one rank's part of a size; InvalidValueError where ``tp`` does not divide it."""
-    if size % tp:
-        raise InvalidValueError(f"tp={tp} does not divide {what}={size}")
-    return size // tp
 
 
 def _norms(model: Model) -> int:

@@ -14,6 +14,7 @@ _COUNTS = ("positions", "experts", "topk", "expert_d_ff", "shared_d_ff", "dense_
 _FLAGS = ("tied", "linear_bias", "qkv_bias", "qk_norm")
 _CHOICES = {"mlp": ("swiglu", "gelu"), "norm": ("rms", "layer")}
 _TEXTS = ("sources", "notes")
+MOST_PARAMETERS = 10**18
 _KNOWN = ("name", *_REQUIRED, "kv", "head_dim", *_COUNTS, *_FLAGS, *_CHOICES, "norms", "other_parameters", "parameters")
 
 
@@ -66,7 +67,11 @@ def _rest(keys: Keys, name: str) -> dict[str, object]:
 def _count(keys: Keys, key: str, low: int | None = None) -> int | None:
     value = keys.values.get(key)
     try:
-        return None if value is None else whole("", value, low=low)
+        return (
+            None
+            if value is None
+            else whole("", value, low=-MOST_PARAMETERS if low is None else low, high=MOST_PARAMETERS)
+        )
     except InvalidValueError as error:
         keys.report(key, str(error))
         return None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.axis import MAX_DIMENSION, whole
 from orchestrator.errors import InvalidValueError, Problem, describe
+from orchestrator.model import MOST_LAYERS
 
 WANTED = {
     "h": "the hidden size, such as 4096",
@@ -48,12 +49,13 @@ class Keys:
 
     def whole(self, noun: str, names: Sequence[str], *, low: int = 1, default: int | None = None) -> int | None:
         """Return a dimension from the first of ``names`` that has a value; ``default`` where none has."""
+        high = MOST_LAYERS if noun == "layers" else MAX_DIMENSION
         key = self.present(names)
         if key is None:
             return self._absent(noun, names, default)
         self.written[noun] = key
         try:
-            return whole("", self.values[key], low=low, high=MAX_DIMENSION)
+            return whole("", self.values[key], low=low, high=high)
         except InvalidValueError as error:
             self.report(key, f"{error}; give {WANTED.get(noun, 'a whole number')}")
             return None

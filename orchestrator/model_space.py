@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.model import Model
+from orchestrator.model_checks import divisors
 
 NEIGHBOURS: Mapping[str, tuple[int, int]] = {"d_ff": (1024, 64), "h": (1024, 128), "v": (1024, 64)}
 """Most distance, and step, of the neighbours of a model's own value."""
@@ -81,7 +82,7 @@ def _heads(model: Model) -> list[int]:
 
 
 def _key_value_heads(model: Model) -> list[int]:
-    return [kv for kv in range(1, model.a + 1) if model.a % kv == 0]
+    return divisors(model.a)
 
 
 def _experts(model: Model) -> list[int]:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.errors import ConfigError
-from orchestrator.model import Model
+from orchestrator.model import MOST_LAYERS, Model
 from orchestrator.models import load_model
 from orchestrator.reshape import DIMENSIONS, reshape
 from orchestrator.rules import Integer, Text
@@ -27,7 +27,7 @@ MODEL_KEYS: Mapping[str, Key] = MappingProxyType(
         "head_dim": Key(rule=_SIZE, help="size of a head [h / a]"),
         "d_ff": Key(rule=_SIZE, help="hidden size of the MLP"),
         "v": Key(rule=_SIZE, help="vocabulary"),
-        "layers": Key(rule=_SIZE, help="layers"),
+        "layers": Key(rule=Integer(high=MOST_LAYERS), help="layers"),
         "mlp": one_of("MLP", ("swiglu", "gelu"), "kind of MLP: {} [swiglu]"),
         "norm": one_of("norm", ("rms", "layer"), "kind of norm: {} [rms; layer with gelu]"),
         "norms": Key(rule=_COUNT, help="norms of a layer [2]"),

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import yaml
 
 from orchestrator import hf_config, model_file
-from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
+from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, printable, shorten, unknown
 from orchestrator.model import Model
-from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
+from orchestrator.model_counts import miscounted
+from orchestrator.reachable import exists, is_dir
+from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node, refuse_duplicates
 
 HF_FILE = "config.json"
 _YAML = (".yaml", ".yml")
@@ -41,20 +44,13 @@ def load_model(text: str, origin: str = "model") -> Model:
     if not _is_path(text, path):
         hint = f" (a model of your own: give the path of its {HF_FILE} or of a .yaml file)"
         raise ConfigError([Problem(origin=origin, message=unknown("model", shorten(text), names()) + hint)])
-    if _exists(path) and path.is_dir():
+    if is_dir(path):
         return _from_file(path / HF_FILE, os.path.join(text, HF_FILE))
     return _from_file(path, text)
 
 
 def _is_path(text: str, path: Path) -> bool:
-    return "/" in text or "\\" in text or text.endswith((".json", *_YAML)) or (bool(text) and _exists(path))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # too long, or a character that no name can have
-        return False
+    return "/" in text or "\\" in text or text.endswith((".json", *_YAML)) or (bool(text) and exists(path))
 
 
 def _from_file(path: Path, origin: str) -> Model:
@@ -64,7 +60,11 @@ def _from_file(path: Path, origin: str) -> Model:
     except InvalidValueError as error:
         raise ConfigError([Problem(origin=origin, message=str(error))]) from None
     parse = model_file.parse if path.suffix in _YAML else hf_config.parse
-    return parse(values, name=_name(path), origin=origin)
+    model = parse(values, name=_name(path), origin=origin)
+    if wrong := miscounted(model):
+        raise ConfigError([Problem(origin=origin, message=wrong)])
+    texts = {field: tuple(map(printable, getattr(model, field))) for field in ("notes", "sources")}
+    return replace(model, name=printable(model.name), origin=origin, notes=texts["notes"], sources=texts["sources"])
 
 
 def _name(path: Path) -> str:
@@ -99,7 +99,7 @@ def _missing(path: Path) -> str:
 
 def _json(text: str) -> Mapping[str, object]:
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise InvalidValueError(f"line {error.lineno}, column {error.colno}: is not valid JSON: {error.msg}") from None
     except RecursionError:
@@ -109,8 +109,19 @@ def _json(text: str) -> Mapping[str, object]:
     return _mapping(values, f"no JSON object with a model's keys, as in {HF_FILE}")
 
 
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidValueError(f"found duplicate key {shorten(twice)}")
+    return values
+
+
 def _yaml(text: str) -> Mapping[str, object]:
     node = checked_node(text, lambda mark: f"line {mark.line + 1}: is not valid YAML: ")
+    if node is not None:
+        refuse_duplicates(node)
     try:
         values = None if node is None else yaml.SafeLoader("").construct_document(node)
     except yaml.MarkedYAMLError as error:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from orchestrator.alignment import aligned
 from orchestrator.catalogue import GpuSpec, family_or_key, representative
 from orchestrator.schema import Config
 from orchestrator.space import Expansion
@@ -116,9 +117,7 @@ def reference(config: Config) -> GpuSpec | None:
 def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:
     """Roofline estimate of one call in a dtype that has a published peak."""
     peak = spec.peak(gemm.dtype) or 1.0
-    rows = (gemm.n, gemm.m if gemm.layout == "tn" else gemm.k)
-    aligned = all(length * gemm.element_bytes % 16 == 0 for length in rows)
-    compute = gemm.flops / (PEAK_SHARE * peak * 1e12) * (1.0 if aligned else MISALIGNED)
+    compute = gemm.flops / (PEAK_SHARE * peak * 1e12) * (1.0 if aligned(gemm) else MISALIGNED)
     return max(compute, gemm.bytes / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9)) + LAUNCH_S
 
 

@@ -6,11 +6,14 @@ from typing import Any
 
 from orchestrator.errors import InvalidValueError
 from orchestrator.model import Model
+from orchestrator.model_counts import miscounted
 
 DIMENSIONS = (
     *("h", "a", "kv", "head_dim", "d_ff", "v", "layers"),
     *("experts", "topk", "expert_d_ff", "shared_d_ff", "dense_layers"),
 )
+MIXTURE = ("topk", "expert_d_ff", "shared_d_ff", "dense_layers")
+"""What a model has only with experts."""
 
 Conflict = tuple[tuple[str, ...], str]
 """Dimensions that contradict each other, and how."""
@@ -45,12 +48,19 @@ def reshape(model: Model, dimensions: Mapping[str, int]) -> tuple[Model, list[Co
     if "kv" not in changes and model.kv == model.a:
         changes["kv"] = a
     changed = replace(model, **changes, parameters=None)
+    if not changed.experts:
+        idle = [name for name in MIXTURE if dimensions.get(name)]
+        found += [
+            ((name,), f"{name}={dimensions[name]} needs experts; give experts=, or leave it out") for name in idle
+        ]
     return changed, [*found, *conflicts(changed)]
 
 
 def conflicts(model: Model) -> list[Conflict]:
     """Say which dimensions of a model contradict each other."""
     found: list[Conflict] = []
+    if wrong := miscounted(model):
+        found.append((DIMENSIONS, wrong))
     if model.a % model.kv:
         found.append((("a", "kv"), f"kv ({model.kv}) must divide a ({model.a})"))
     if model.experts:

@@ -4,11 +4,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 VOCABULARY_MULTIPLE = 128
-"""Megatron-LM pads the vocabulary to a multiple of this times the tensor-parallel size."""
+"""Megatron-LM pads the vocabulary to a multiple of this times the tensor-parallel size
+(``--make-vocab-size-divisible-by``, its default)."""
 
 
 DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
 """A Point's logical dimensions beside tp, batch and seq, as Shards and rankings name them."""
+
+
+def padded_vocabulary(v: int, tp: int, multiple: int = VOCABULARY_MULTIPLE) -> int:
+    """Return the vocabulary as Megatron-LM pads it.
+
+    >>> padded_vocabulary(32000, 8), padded_vocabulary(50257, 1)
+    (32768, 50304)
+    """
+    return -(-v // (multiple * tp)) * multiple * tp
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,8 +85,7 @@ class Shape:
     @property
     def padded_v(self) -> int:
         """The vocabulary padded so that each rank holds a multiple of ``v_multiple`` rows (Megatron-LM)."""
-        multiple = self.v_multiple * self.tp
-        return -(-self.size("v") // multiple) * multiple
+        return padded_vocabulary(self.size("v"), self.tp, self.v_multiple)
 
     @property
     def local_experts(self) -> int:

@@ -41,8 +41,23 @@ def checked_node(text: str, place: Callable[[yaml.Mark], str]) -> yaml.Node | No
     return node
 
 
+def refuse_duplicates(root: yaml.Node) -> None:
+    """Raise InvalidValueError for a mapping that has a key twice: the first one would be lost."""
+    for node in _nodes(root):
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise InvalidValueError(f"line {key.start_mark.line + 1}: found duplicate key {shorten(key.value)}")
+            seen.add(str(key.value))
+
+
 def _plain_scalars(root: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-    """Yield the unquoted scalars; a node that an alias repeats is visited once."""
+    """Yield the unquoted scalars."""
+    return (node for node in _nodes(root) if isinstance(node, yaml.ScalarNode) and node.style is None)
+
+
+def _nodes(root: yaml.Node | None) -> Iterator[yaml.Node]:
+    """Yield all values; a node that an alias repeats is visited once."""
     seen: set[int] = set()
     pending = [root]
     while pending:
@@ -50,9 +65,8 @@ def _plain_scalars(root: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
         if node is None or id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, yaml.ScalarNode) and node.style is None:
-            yield node
-        elif isinstance(node, yaml.SequenceNode):
+        yield node
+        if isinstance(node, yaml.SequenceNode):
             pending += node.value
         elif isinstance(node, yaml.MappingNode):
             pending += [value for _, value in node.value]

@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from orchestrator import cli
+from orchestrator.capacity_figure import Source
+from orchestrator.capacity_layout import Layout
+from orchestrator.capacity_work import Work
+from orchestrator.compare_side import Shape as MeasuredShape
+from orchestrator.compare_side import Side, Timing
 from orchestrator.config import compose
+from orchestrator.models import load_model
+from orchestrator.shape import Shape
 from orchestrator.space import expand_space
+from tasks.gemm import Gemm
 from tests.builders import DEVICE, Cost
 from tests.test_compare import H100_DEVICE, run
 
@@ -217,6 +225,24 @@ def test_a_row_that_its_neighbours_contradict_is_marked(capsys: pytest.CaptureFi
     assert "A: ! mlp_down takes 1.5 times what its measured neighbours give" in " ".join(out.split())
 
 
+def test_only_a_table_may_have_a_weights_gradient_the_other_way_round() -> None:
+    gemm = Gemm(kind="mm", b=1, m=1024, n=2048, k=512, dtype="bf16", layout="tn")
+    work = Work(name="qkv.wgrad", role="qkv", shape=Shape(tp=1, batch=1, dtype="bf16"), gemm=gemm)
+    turned = MeasuredShape("mm", 1, 2048, 1024, 512, "bf16", None)
+    parts: dict[str, Any] = {"name": "x", "path": "x", "gpu": "h200", "spec": None, "environment": {}}
+    table = Side(timings={turned: Timing(seconds=1.0)}, **parts)
+    measured = {turned._replace(layout="tn"): Timing(seconds=1.0)}  # a tn of another shape is another Gemm
+    found = Source.of(table).figure(work)
+    assert found is not None
+    assert found.turned
+    assert Source.of(Side(timings=measured, protocol={}, **parts)).figure(work) is None
+
+
+def test_pipeline_stages_share_the_weights() -> None:
+    layout = Layout(model=load_model("llama-3-70b"), tp=2, pp=4, dp=3)
+    assert layout.weight_gb == pytest.approx(2 * 70_553_706_496 / 8 / 1e9)  # bf16; replicas hold them all
+
+
 def test_tables_have_no_attention(capsys: pytest.CaptureFixture[str]) -> None:
     document = found(capsys, *LLAMA, TABLES)
     assert document["left_out"] == ["attn_over_value", "attn_score"]
@@ -241,6 +267,43 @@ def test_the_sweeps_of_the_message_fill_the_gap(
     assert side["protocol"]["l2"] == "rotate"
     assert all(each["interpolated"] is None for block in side["blocks"] for each in block["gemms"])
     assert side["tflops"] == pytest.approx(100)  # every Gemm runs at 100 TFLOP/s
+
+
+FP8 = f"results={Path(__file__).parents[1] / 'results' / 'examples' / 'h200-fp8'}"
+
+
+@pytest.mark.parametrize(
+    ("words", "reasons", "roles"),
+    [
+        (
+            ("model=llama-3-8b", "mode=training"),
+            {
+                "qkv.dgrad, attn_out.dgrad, mlp_gate_up.dgrad, mlp_down.dgrad, logits.dgrad": "needs layout nt",
+                "qkv.wgrad, attn_out.wgrad, mlp_gate_up.wgrad, mlp_down.wgrad, logits.wgrad": "needs layout nt",
+            },
+            ["qkv,attn_out,mlp_down"],  # gate_up, logits: between measured ones
+        ),
+        (
+            ("model=mixtral-8x7b",),
+            {"router": "multiples of 16, not n=8", "expert_gate_up, expert_down": "no batched product in fp8"},
+            ["qkv,attn_out", "logits"],
+        ),
+    ],
+)
+def test_no_sweep_is_proposed_for_what_the_gpu_cannot_multiply(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reasons: dict[str, str], roles: list[str]
+) -> None:
+    code, _, err = call(capsys, *words, "tp=8", "dtype=fp8", FP8)
+    assert code == 2
+    told = dict(
+        line.removeprefix("no sweep can measure ").split(": ", 1) for line in err.splitlines() if "no sw" in line
+    )
+    assert list(told) == list(reasons)
+    assert all(reason in told[names] for names, reason in reasons.items())
+    assert "without them there is no plan in fp8 on h200: give another dtype=" in err
+    sweeps = [line for line in err.splitlines() if "python -m orchestrator" in line]
+    assert [part.removeprefix("space.roles=") for line in sweeps for part in line.split() if "roles" in part] == roles
+    assert "space.pass" not in err
 
 
 def test_a_run_that_has_attention_counts_it_unless_another_side_lacks_it(

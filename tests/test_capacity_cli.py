@@ -15,7 +15,10 @@ WRONG = [
     ([], "give model=, such as model=llama-3-8b, or also h=, a=, layers=, v=, d_ff="),
     ([*LLAMA], "give results=, runs or published tables"),
     (["model=llama-3-70", TABLES], "unknown model 'llama-3-70'; did you mean llama-3-70b"),
-    ([*LLAMA, TABLES, "tp=3"], "argument 'tp=3': tp=3 does not divide d_ff=28672"),
+    (
+        [*LLAMA, TABLES, "tp=3"],
+        "divide d_ff=28672; tp=3 does not divide a=64; tp=3 does not divide kv=8",
+    ),
     (["model=llama-3-70b", TABLES, "tp=16", "pp=81"], "pp=81 is more than layers=80"),
     ([*LLAMA, TABLES, "tpp=8"], "unknown key 'tpp'; did you mean tp"),
     ([*LLAMA, TABLES, "tp=eight"], "argument 'tp=eight': tp: 'eight'"),
@@ -23,14 +26,23 @@ WRONG = [
     ([*LLAMA, TABLES, "dtype=fp6"], "unknown dtype 'fp6'"),
     ([*LLAMA, TABLES, "price_per_gpu_hour=h1000:2"], "unknown GPU 'h1000'; did you mean h100"),
     ([*LLAMA, TABLES, "price_per_gpu_hour=free"], "'free' is not a number above 0"),
+    ([*LLAMA, TABLES, "price_per_gpu_hour=2.5,3.5"], "'3.5' comes second; give one number, or one for each GPU"),
+    ([*LLAMA, TABLES, "price_per_gpu_hour=h100:2,1,h100:9"], "'h100:9' comes second"),
     ([*LLAMA, TABLES, "intra_node_gb_s=0"], "'0' is not a number above 0"),
     ([*LLAMA, TABLES, "tokens_per_s=nan"], "'nan' is not a number above 0"),
+    ([*LLAMA, TABLES, "tokens=1e300", "days=1e-300"], "tokens: 1e-30 <= value <= 1e+30 must hold, but got 1e+300"),
+    ([*LLAMA, TABLES, "tokens=1e12", "days=1e-300"], "days: 1e-30 <= value <= 1e+30 must hold, but got 1e-300"),
+    ([*LLAMA, TABLES, "price_per_gpu_hour=h200:1e308"], "1e-30 <= value <= 1e+30 must hold, but got 1e+308"),
+    ([*LLAMA, f"results={'x' * 256}"], "File name too long"),
     ([*LLAMA, TABLES, "tokens=1e12"], "argument 'tokens=1e12': needs days= beside it"),
     ([*LLAMA, TABLES, "days=3"], "argument 'days=3': needs tokens= beside it"),
     ([*LLAMA, TABLES, "tokens_per_s=5", "tokens=1e12", "days=3"], "give either tokens_per_s=, or tokens= and days="),
     ([*LLAMA, "results=,"], "argument 'results=,': give results=, runs or published tables"),
     ([*LLAMA, "results=nowhere"], "nowhere"),
-    ([*LLAMA, f"results=h1000={H100}"], "h1000="),
+    ([*LLAMA, f"results=h1000={H100}"], "unknown GPU 'h1000'; did you mean h100"),
+    ([*LLAMA, f"results=h100={H100}"], "'h100' may be h100-pcie or h100-sxm; give one of them"),
+    ([*LLAMA, "results=h200=no/such"], "no/such: there is no such file or folder"),
+    ([*LLAMA, "results=no/gemm_perf.parquet"], "no/gemm_perf.parquet: there is no such file or folder"),
     ([*LLAMA, f"results={H100},{H100}"], "are the same"),
     (["model=llama-3-70b", "tp=1", TABLES], "the weights alone are 141.1 GB a GPU in bf16, and h100-sxm has 80"),
     ([*LLAMA, TABLES, "dtype=fp8"], "fp8 was not measured, only bf16"),
@@ -48,6 +60,12 @@ def test_wrong_input_is_one_clear_message(
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_the_largest_amounts_have_finite_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("tokens=1e30", "days=1e-30", "price_per_gpu_hour=1e30", "intra_node_gb_s=1e-30", "pp=80", "dp=2147483647")
+    code, _, err = call(capsys, *LLAMA, TABLES, *words, "--json")  # infinity is no JSON
+    assert (code, err) == (0, "")
 
 
 def test_everything_wrong_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:

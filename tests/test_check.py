@@ -8,9 +8,10 @@ from orchestrator.check import RULES, check
 from orchestrator.check_case import Case
 from orchestrator.check_finding import FAIL, PASS, SKIP, WARN
 from orchestrator.check_memory import largest_batch, sequence_bytes, static_bytes
-from orchestrator.check_parameters import padded_vocabulary, parameters, shard
+from orchestrator.check_parameters import parameters, shard
 from orchestrator.model import Model
 from orchestrator.reshape import reshaped
+from orchestrator.shape import padded_vocabulary
 from tests.shapes import GPT_3_2_7B, LLAMA_2_7B, LLAMA_3_8B, MIXTRAL, found, offers, on
 
 
@@ -198,6 +199,17 @@ def test_memory_for_training_by_hand() -> None:
     assert sequence_bytes(case) == 128 * (elements * 2 + 512 * (2 + 4))
 
 
+def test_what_experts_keep_for_the_backward_pass_by_hand() -> None:
+    model = Model(
+        name="x", h=256, layers=3, a=4, kv=2, head_dim=64, d_ff=512, v=512, dense_layers=1,
+        experts=8, topk=2, expert_d_ff=128, shared_d_ff=64,
+    )  # fmt: skip
+    # every layer: 4·256, q and the output's input 2·256, k and v 2·128; the dense one: gate, up, product 3·512; the two
+    # others: for each of 2 experts its input of 256 and 3·128, and 3·64 of the shared ones
+    elements = 3 * (4 * 256 + 2 * 256 + 2 * 128) + 3 * 512 + 2 * (2 * (256 + 3 * 128) + 3 * 64)
+    assert sequence_bytes(Case(model=model, s=128)) == 128 * (elements * 2 + 512 * (2 + 4))
+
+
 def test_memory_for_inference_by_hand() -> None:
     case = on(Case(model=LLAMA_2_7B, b=1, s=4096, training=False), "a100-sxm-80")
     assert case.gpu is not None
@@ -239,7 +251,32 @@ def test_a_model_that_no_tp_can_hold() -> None:
     huge = Model(name="x", h=16384, layers=500, a=128, kv=8, head_dim=128, d_ff=65536, v=131072)
     finding = found(on(Case(model=huge, tp=8), "l4"), "tensor_parallel")
     assert (finding.status, finding.value, finding.suggestions) == (FAIL, None, ())
-    assert "no tp that divides a and h is enough" in finding.reason
+    assert "no tp that splits the model evenly is enough" in finding.reason
+
+
+def test_the_smallest_tp_is_one_by_which_the_model_can_be_split() -> None:
+    # Mistral-Large's shape: 122.6e9 parameters, 245 GB in 127: tp 3 would do, but divides neither kv nor d_ff
+    large = Model(name="x", h=12288, layers=88, a=96, kv=8, head_dim=128, d_ff=28672, v=32768)
+    case = on(Case(model=large, tp=4, b=4, s=8192, training=False), "h200")
+    assert (found(case, "tensor_parallel").status, found(case, "tensor_parallel").value) == (PASS, 4)
+    # 11.8e9 parameters · 16 bytes on 43.2 GB: 5 of 40 heads would do, but v=50688 is 64·792, which 5 does not divide
+    pythia = Model(name="y", h=5120, layers=36, a=40, kv=40, head_dim=128, d_ff=20480, v=50688, mlp="gelu")
+    assert found(on(Case(model=pythia, tp=8), "l40s"), "tensor_parallel").value == 8
+    assert found(on(Case(model=replace(pythia, v=50257), tp=8), "l40s"), "tensor_parallel").value == 5  # padded
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        (MIXTRAL, 2),
+        (replace(MIXTRAL, expert_d_ff=14335), None),
+        (replace(MIXTRAL, shared_d_ff=7), None),
+        (replace(MIXTRAL, d_ff=14335), 2),
+    ],
+)
+def test_experts_are_split_too_and_a_dense_mlp_only_where_there_is_one(model: Model, value: int | None) -> None:
+    case = on(Case(model=model, training=False, b=1), "h100-sxm")  # 93.4 GB in 72
+    assert found(case, "tensor_parallel").value == value
 
 
 def test_without_a_gpu_the_rules_of_memory_say_so() -> None:

@@ -18,7 +18,10 @@ from orchestrator.check_arguments import KEYS
 from orchestrator.check_case import Case
 from orchestrator.check_finding import STATUSES
 from orchestrator.check_report import show
+from orchestrator.store import RunStore
+from tests.builders import mlp_family, up_family
 from tests.shapes import GPT_3_2_7B, LLAMA_2_7B, MIXTRAL, on
+from tests.test_compare import run
 
 ROOT = Path(cli.__file__).parents[1]
 LLAMA = "h=4096 a=32 layers=32 d_ff=11008 v=32000"
@@ -70,6 +73,16 @@ def test_measured_gains_are_in_the_report(capsys: pytest.CaptureFixture[str], mo
     assert "d_ff 10944 at tp 8: measured rank 2 of 25 on NVIDIA H200, 1.0% behind the best" in text
     assert "d_ff 11008: +25,165,824 parameters (+0.37%); measured, it gains 1.0% (0.7 to 1.3)" in text
     assert "what d_ff gains is per FLOP, measured as mlp batch=4 seq=2048 fp16 on NVIDIA H200" in text
+
+
+def test_a_corrupt_shard_is_named_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run(tmp_path / "it", up_family([64, 96]), mlp_family([64, 96]), cost=lambda gemm, _: gemm.flops / 1e12)
+    assert call(capsys, f"{LLAMA} results={path}")[0] == 0
+    RunStore.open(path).shard_paths()[0].write_bytes(b"PAR1")
+    code, out, _ = call(capsys, f"{LLAMA} results={path}")
+    assert code == 1
+    assert "is corrupt and was left out" in " ".join(out.split())
+    assert call(capsys, f"{LLAMA} results={path} --json")[0] == 1
 
 
 SCHEMA = {
@@ -267,7 +280,7 @@ def test_the_help_lists_every_key(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_largest_numbers_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
     most = 2**31 - 1
-    sizes = " ".join(f"{key}={most}" for key in ("h", "a", "layers", "d_ff", "v", "b", "s"))
-    code, out, _ = call(capsys, f"{sizes} tp=7 gpu=b200")
+    sizes = " ".join(f"{key}={most}" for key in ("h", "a", "d_ff", "v", "b", "s"))
+    code, out, _ = call(capsys, f"{sizes} layers=10000 tp=7 gpu=b200")
     assert code == 1
     assert "fail" in out

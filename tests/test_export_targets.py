@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from orchestrator.errors import ExportError
-from orchestrator.export import aiconfigurator, calculon, llm_analysis, vidur
+from orchestrator.export import aiconfigurator, aiconfigurator_system, calculon, llm_analysis, vidur
 from orchestrator.export.request import Request
 from orchestrator.export.selection import Entry, Selection, Spread, Use
 from tasks.gemm import Gemm, kind_of
@@ -151,8 +151,12 @@ def test_a_system_without_the_table_that_is_asked_for_lists_those_it_has(tmp_pat
         exported("aiconfigurator", SAMPLE, (), {"into": into, "name": "ours"})
     with pytest.raises(ExportError, match="give the copy a name by --as NAME"):
         exported("aiconfigurator", SAMPLE, (), {"into": into})
-    with pytest.raises(ExportError, match="no system; give ROOT/NAME"):
-        exported("aiconfigurator", SAMPLE, (), {"into": str(tmp_path / "other"), "name": "ours"})
+    for nothing in (str(tmp_path / "other"), ".", "/", "", "x" * 256):
+        with pytest.raises(ExportError, match="no system; give ROOT/NAME"):
+            aiconfigurator_system.shipped(Path(nothing), "gemm_perf.parquet")
+    (tmp_path / "bad.yaml").write_text("data_dir: 2024-13-10")
+    with pytest.raises(ExportError, match=r"bad\.yaml cannot be read"):
+        aiconfigurator_system.shipped(tmp_path / "bad.yaml", "gemm_perf.parquet")
 
 
 def calculons_efficiency(unit: dict[str, Any], gflop: float) -> float:
@@ -166,8 +170,9 @@ def calculons_efficiency(unit: dict[str, Any], gflop: float) -> float:
 
 
 def test_calculon_gets_the_median_efficiency_of_each_power_of_two(tmp_path: Path) -> None:
-    # 2·1000·n·k FLOPs: 4, 6 and 2 GFLOP; 0.25, 0.5 and 0.1 of 100 TFLOP/s
-    entries = [entry(1000, 2000, 4e9 / 25e12), entry(1000, 3000, 6e9 / 50e12), entry(1000, 1000, 2e9 / 10e12)]
+    # 2·1000·n·k FLOPs: 4, 6, 7 and 2 GFLOP; 0.25, 0.5, 0.9 and 0.1 of 100 TFLOP/s
+    sizes = ((2000, 25e12), (3000, 50e12), (3500, 90e12), (1000, 10e12))
+    entries = [entry(1000, k, 2e6 * k / rate) for k, rate in sizes]
     base = calculon_system(tmp_path)
     request = Request(target="calculon", into=base, name="it", facts={"peak_bf16": 100.0})
     found = calculon.export(selection(*entries), request)
@@ -175,13 +180,21 @@ def test_calculon_gets_the_median_efficiency_of_each_power_of_two(tmp_path: Path
     unit = system["matrix"]["bfloat16"]
     assert unit["tflops"] == 100
     assert [pair[0] for pair in unit["gflops_efficiency"]] == [4, 0]
-    assert [pair[1] for pair in unit["gflops_efficiency"]] == pytest.approx([0.375, 0.1])
-    assert (calculons_efficiency(unit, 5), calculons_efficiency(unit, 0)) == pytest.approx((0.375, 0.1))
+    assert [pair[1] for pair in unit["gflops_efficiency"]] == pytest.approx([0.5, 0.1])
+    assert (calculons_efficiency(unit, 5), calculons_efficiency(unit, 0)) == pytest.approx((0.5, 0.1))
     theirs = json.loads(base.read_text())
     assert system["processing_mode"] == "roofline"
     assert {name: system[name] for name in calculon.NEEDED} == {name: theirs[name] for name in calculon.NEEDED}
     assert list(system["matrix"]) == ["bfloat16"]
     assert "no vector unit for bfloat16" in found.notes[-1]
+
+
+@pytest.mark.parametrize("peak", [20.0, 1e-320, 1e308])
+def test_calculon_is_given_no_efficiency_that_it_refuses(tmp_path: Path, peak: float) -> None:
+    request = Request(target="calculon", into=calculon_system(tmp_path), name="it", facts={"peak_bf16": peak})
+    slowest = entry(1000, 2000, 4e9 / 1e-16) if peak > 1e300 else entry(1000, 2000, 4e9 / 25e12)
+    with pytest.raises(ExportError, match=r"is no efficiency to calculon; give the peak as peak_bf16="):
+        calculon.export(selection(slowest), request)
 
 
 def test_calculon_reads_what_was_measured(tmp_path: Path) -> None:
@@ -202,6 +215,15 @@ def test_calculon_needs_a_system_to_copy_and_a_peak(tmp_path: Path) -> None:
     (tmp_path / "no.json").write_text('{"matrix": {}, "vector": {}}')
     with pytest.raises(ExportError, match="is no system of calculon: it has no mem1, mem2, networks"):
         exported("calculon", EXAMPLE, (), {"into": str(tmp_path / "no.json"), "name": "it"})
+    for text, message in (
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"vector": 1, "mem1": {}, "mem2": {}, "networks": {}}', "vector is no object, networks is no list"),
+    ):
+        (tmp_path / "no.json").write_text(text)
+        with pytest.raises(ExportError, match=message):
+            calculon.export(
+                selection(entry(8, 8, 1.0)), Request(target="calculon", into=tmp_path / "no.json", name="i")
+            )
     request = Request(target="calculon", into=calculon_system(tmp_path), name="it")
     with pytest.raises(ExportError, match=r"give:\n  peak_bf16=  dense peak in bf16"):
         calculon.export(selection(entry(8, 8, 1.0)), request)

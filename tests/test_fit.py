@@ -143,6 +143,16 @@ def test_the_interval_is_fishers() -> None:
     assert found.value == pytest.approx(float(np.corrcoef(x, y)[0, 1]))
 
 
+def test_every_further_family_costs_the_interval_a_pair() -> None:
+    found = one(family(noisy(1), range(1000, 1560, 40)), family(noisy(2), range(2000, 2560, 40), m=8192))
+    assert (found.families, found.pairs) == (2, 28)
+    # half a width of 1.96 / sqrt(28 - 2 - 2); a change from one to the next of each Family has no mean taken out
+    for each, freedom in ((found.pearson, 24), (found.rank, 24), (found.jumps, 26 - 3)):
+        assert each is not None
+        half = np.arctanh(each.high) - np.arctanh(each.value)
+        assert half == pytest.approx(1.959964 / freedom**0.5, rel=1e-5)
+
+
 def test_equal_costs_share_a_rank() -> None:
     stats = pytest.importorskip("scipy.stats")
     random = np.random.default_rng(7)

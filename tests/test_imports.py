@@ -144,6 +144,32 @@ def test_vidurs_layers_are_shapes_of_one_rank() -> None:
     assert {(row.kind, row.b, row.dtype) for row in rows} == {("mm", 1, "fp16")}
 
 
+def test_a_cache_of_60_mb_holds_binary_ones(tmp_path: Path) -> None:
+    # 1 x 16384 x 8192 of bf16: 268,484,608 bytes; without 60 · 2^20 4798 GB/s in 42.84 us, without 60 · 10^6 4867 GB/s
+    row = {"m": 1, "n": 16384, "k": 8192, "latency": 0.04284}
+    found = read_table(str(table_of(tmp_path / "gemm_perf.parquet", row)))
+    assert counts(found) == {"from cache": 1}
+
+
+def test_the_last_level_cache_counts_beside_l2(tmp_path: Path) -> None:
+    # 1 x 16384 x 8192 of bf16 in 20 us are 13,424 GB/s of 5300: all of it may be in the 256 MB behind 32 MB of L2
+    row = {"device": "AMD Instinct MI300X", "m": 1, "n": 16384, "k": 8192, "latency": 0.02}
+    assert counts(read_table(str(table_of(tmp_path / "gemm_perf.parquet", row)))) == {"from cache": 1}
+
+
+def test_dimensions_that_no_whole_number_of_a_device_holds_are_a_defect(tmp_path: Path) -> None:
+    path = table_of(tmp_path / "gemm_perf.parquet", {"m": 1024.0}, {"m": 1e300, "n": 10**18})
+    (defect,) = read_table(str(path)).defects
+    assert (defect.kind, len(defect.example) < 200) == ("dimension above 2147483647", True)
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "\0"])
+def test_a_name_that_no_file_can_have_is_no_table(name: str) -> None:
+    assert not is_table(name)
+    with pytest.raises(StoreError, match="there is no"):
+        read_table(name)
+
+
 # Each defect alone
 
 
@@ -152,6 +178,7 @@ def test_vidurs_layers_are_shapes_of_one_rank() -> None:
     [
         ({"m": 0}, "zero or negative dimension", "row 2: m=0 n=4096 k=4096 bfloat16, 50 us"),
         ({"n": -64}, "zero or negative dimension", "n=-64"),
+        ({"n": 2**31}, "dimension above 2147483647", "row 2: m=1024 n=2147483648 k=4096"),
         ({"latency": 0.0}, "no time", "row 2"),
         ({"latency": -1.0}, "no time", "row 2"),
         ({"latency": float("nan")}, "no time", "row 2"),
@@ -160,10 +187,11 @@ def test_vidurs_layers_are_shapes_of_one_rank() -> None:
         ({"k": None}, "missing value", "k=None"),
         ({"gemm_dtype": None}, "missing value", "row 2"),
         ({"gemm_dtype": "int4_wo"}, "unknown dtype", "int4_wo"),
+        ({"gemm_dtype": "\x1b[31m"}, "unknown dtype", r"\x1b[31m"),
         ({"device": "NVIDIA H100 80GB HBM3"}, "another GPU", "NVIDIA H100 80GB HBM3"),
         ({"device": "a toaster"}, "another GPU", "a toaster"),
         ({"n": 8192, "latency": 0.068}, "faster than peak", "1011 TFLOP/s, the peak is 989"),  # 68.7 GFLOP
-        # 1 x 32768 x 8192 of bf16: 537 MB, of which 60 may be in L2; 477 MB in 90 us are 5299 GB/s
+        # 1 x 32768 x 8192 of bf16: 537 MB, of which 62.9 may be in L2; 474 MB in 90 us are 5267 GB/s
         ({"m": 1, "n": 32768, "k": 8192, "latency": 0.09}, "faster than memory", "memory has 4800"),
         ({"latency": 0.055}, "duplicate", "row 2: m=1024 n=4096 k=4096 bfloat16, 55 us, 1.100 times row 1, which is"),
     ],

@@ -7,6 +7,8 @@ import pytest
 
 from orchestrator import cli
 from orchestrator.config import compose, model_notes, to_dict, to_yaml
+from orchestrator.model import Model
+from orchestrator.model_space import space_of
 from orchestrator.models import names
 from orchestrator.space import expand_space
 from tasks.family import Family
@@ -45,6 +47,11 @@ def test_key_value_heads_around_the_models_own_divide_its_heads() -> None:
     assert chosen(grouped) == ([1, 2, 4, 8, 16, 32], [8])
     (multi_head,) = families("model=llama-2-7b", "space.around=kv")
     assert chosen(multi_head) == ([1, 2, 4, 8, 16, 32], [32])
+
+
+def test_the_divisors_of_many_heads_are_found_at_once() -> None:
+    model = Model(name="x", h=4096, layers=1, a=2**30, kv=8, head_dim=1, d_ff=1, v=1)
+    assert space_of(model, "kv")["kv"] == {"values": [2**i for i in range(31)], "baseline": 8}
 
 
 @pytest.mark.parametrize("word", ["space.around='a'", "space={around: a}", " space.around = a"])

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator import cli
 from orchestrator.errors import ConfigError, OrchestratorError
 from orchestrator.hf_config import parse
 from orchestrator.model import Model
@@ -298,6 +299,30 @@ def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert keys == ["hidden_size", "vocab_size", "num_key_value_heads"]
 
 
+def test_no_text_of_a_file_commands_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read = load_model(write(tmp_path / "m.json", LLAMA | {"model_type": "\x1b[31mred", "moe_\x1b[31m": 1}))
+    assert any(r"\x1b[31mred" in note for note in read.notes)
+    model = load_model(
+        own(tmp_path / "m.yaml", OWN | {"name": "\x1b]0;title\x07", "notes": ["\x9b2J"], "sources": ["\r"]})
+    )
+    assert model.name == r"\x1b]0;title\x07"
+    assert not any("\x1b" in text or "\x9b" in text for text in (*read.notes, *model.notes, *model.sources))
+    path = own(tmp_path / "m.yaml", OWN | {"\x1b[31m": 1})
+    assert cli.main(["check", f"model={path}"]) == 2
+    error = capsys.readouterr().err
+    assert r"\x1b[31m: unknown key" in error
+    assert error.removesuffix("\n").isprintable()
+
+
+@pytest.mark.parametrize("layers", [10_001, 200_000_000, 2**31 - 1])
+def test_more_layers_than_any_model_has_are_refused_at_once(layers: int, tmp_path: Path) -> None:
+    mixture = {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": layers}
+    with pytest.raises(ConfigError, match=rf"num_hidden_layers: {layers} is too large; it must be <= 10000"):
+        load_model(write(tmp_path / "m.json", LLAMA | mixture))
+    with pytest.raises(ConfigError, match=r"layers: .* is too large; it must be <= 10000"):
+        load_model(own(tmp_path / "m.yaml", OWN | {"layers": layers}))
+
+
 def test_a_wrong_key_of_a_text_part_says_where_it_is(tmp_path: Path) -> None:
     path = write(tmp_path / "m.json", {"model_type": "llava", "text_config": LLAMA | {"hidden_size": 0}})
     with pytest.raises(ConfigError, match=r"\(text_config\): hidden_size: 0 is too small"):
@@ -312,8 +337,9 @@ def test_a_wrong_key_of_a_text_part_says_where_it_is(tmp_path: Path) -> None:
         ("[1, 2]", r"\[1, 2\] is no JSON object with a model's keys"),
         ("[" * 100_000, "is nested too deeply"),
         ('{"hidden_size": ' + "9" * 5000 + "}", "is not valid JSON"),
+        ('{"hidden_size": 1, "text_config": {"n_layer": 1, "n_layer": 2}}', "found duplicate key n_layer"),
     ],
-    ids=["comma", "empty", "list", "deep", "digits"],
+    ids=["comma", "empty", "list", "deep", "digits", "twice"],
 )
 def test_a_text_that_is_no_json_object_is_told_the_line(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
@@ -436,6 +462,10 @@ def test_a_file_of_ones_own_needs_five_dimensions(tmp_path: Path) -> None:
         ({"experts": 2, "topk": 1, "expert_d_ff": 8, "dense_layers": 33}, "dense_layers: 33 is more than layers=32"),
         ({"tied": "no"}, "tied: 'no' is no boolean"),
         ({"parameters": 0}, "parameters: 0 is too small"),
+        ({"parameters": 6_738_415_617}, "parameters: 6738415617 contradicts the dimensions, which have 6738415616"),
+        ({"other_parameters": -6_738_415_616}, "other_parameters: -6738415616 leaves 0 parameters"),
+        ({"other_parameters": -(10**14)}, "other_parameters: -100000000000000 leaves -99993261584384 parameters"),
+        ({"other_parameters": 10**19}, "other_parameters: 10000000000000000000 is too large"),
         ({"sources": "me"}, "sources: 'me' is no list of texts"),
         ({"layers": None}, "layers: has no value"),
     ],
@@ -453,6 +483,7 @@ def test_a_broken_file_of_ones_own_is_told_the_key(changes: dict[str, Any], mess
         ("h: 1\n? [a]\n: 1\n", "line 2: is not valid YAML: found unhashable key"),
         ("h: !!timestamp x\n", "has a value that is not what its YAML tag says"),
         ("h: 2024-13-10\n", "is not valid YAML: month must be in 1..12"),
+        ("h: 1\nlayers: 2\nh: 3\n", "line 3: found duplicate key h"),
         ("4096", "is no mapping"),
         ("", "is no mapping"),
     ],

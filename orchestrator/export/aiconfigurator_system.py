@@ -8,6 +8,8 @@ from pathlib import Path
 import yaml
 
 from orchestrator.errors import ExportError
+from orchestrator.reachable import is_dir, is_file
+from orchestrator.yaml_text import TAG_ERRORS
 
 _DATA_DIR = re.compile(r"^data_dir:[^#\n]*", re.MULTILINE)
 
@@ -63,8 +65,8 @@ def shipped(where: Path, table: str) -> ShippedSystem:
     Raises:
         ExportError: there is none, or it is no system.
     """
-    candidates = (where, where.with_name(f"{where.name}.yaml"), where.parent.parent / f"{where.name}.yaml")
-    description = next((path for path in candidates if path.suffix == ".yaml" and path.is_file()), None)
+    named = (where.with_name(f"{where.name}.yaml"), where.parent.parent / f"{where.name}.yaml") if where.name else ()
+    description = next((path for path in (where, *named) if path.suffix == ".yaml" and is_file(path)), None)
     if description is None:
         raise ExportError(
             f"--into {where}: no system; give ROOT/NAME of a file ROOT/NAME.yaml with its folder of tables"
@@ -72,10 +74,10 @@ def shipped(where: Path, table: str) -> ShippedSystem:
     text = _read(description).decode(errors="replace")
     try:
         facts = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError, *TAG_ERRORS) as error:  # ValueError: a date that is none
         raise ExportError(f"--into {where}: {description} cannot be read: {error}") from error
     folder = facts.get("data_dir") if isinstance(facts, dict) else None
-    if not isinstance(folder, str) or not _DATA_DIR.search(text) or not (description.parent / folder).is_dir():
+    if not isinstance(folder, str) or not _DATA_DIR.search(text) or not is_dir(description.parent / folder):
         raise ExportError(f"--into {where}: {description} is no system: its data_dir names no folder beside it")
     return ShippedSystem(description=description, text=text, data=description.parent / folder, table=table)
 

@@ -19,8 +19,9 @@ from orchestrator.export.selection import Entry, Selection
 
 TARGET = "calculon"
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8", "fp32": "float32"}
-NEEDED = ("vector", "mem1", "mem2", "networks")
+NEEDED = {"vector": dict, "mem1": dict, "mem2": dict, "networks": list}
 """What a system file must say beside the matrix unit, and no run of Gemms knows."""
+_JSON = {dict: "object", list: "list"}
 
 
 def export(selection: Selection, request: Request) -> Export:
@@ -48,7 +49,10 @@ def export(selection: Selection, request: Request) -> Export:
     notes = [f"measured: {selection.origin}", "processing_mode is roofline: a Gemm's time holds that of its memory"]
     if lacking := [name for name in matrix if name not in base["vector"]]:
         notes.append(f"{request.into} has no vector unit for {', '.join(lacking)}: calculon cannot run these without")
-    text = json.dumps(system, indent=2) + "\n"
+    try:
+        text = json.dumps(system, indent=2) + "\n"
+    except RecursionError as error:
+        raise _too_deep(request.into) from error
     return Export(
         files={f"{request.name}.json": text.encode()},
         gemms=len(entries),
@@ -67,10 +71,15 @@ def curve(entries: Sequence[Entry], peak: float) -> list[list[float]]:
     for entry in entries:
         bins.setdefault(math.floor(math.log2(entry.gemm.flops / 1e9)), []).append(entry.tflops / peak)
     least = min(bins)
-    return [
-        [0 if exponent == least else 2.0**exponent, statistics.median(bins[exponent])]
-        for exponent in sorted(bins, reverse=True)
-    ]
+    found = {exponent: statistics.median(bins[exponent]) for exponent in sorted(bins, reverse=True)}
+    dtype = entries[0].gemm.dtype
+    for efficiency in found.values():
+        if not 0 < efficiency <= 1:
+            raise ExportError(
+                f"Gemms reach {efficiency * peak:.4g} TFLOP/s of a peak of {peak:g}: {efficiency:.3g} is no "
+                f"efficiency to calculon; give the peak as {peaks((dtype,))[0]}="
+            )
+    return [[0 if exponent == least else 2.0**exponent, efficiency] for exponent, efficiency in found.items()]
 
 
 def _why_not(entry: Entry) -> str | None:
@@ -86,10 +95,19 @@ def _base(path: Path) -> dict[str, Any]:
         raise ExportError(f"--into {path}: {error.strerror or error}") from error
     except ValueError as error:
         raise ExportError(f"--into {path} is no JSON: {error}") from error
+    except RecursionError as error:
+        raise _too_deep(path) from error
     missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
     if missing:
         raise ExportError(f"--into {path} is no system of calculon: it has no {', '.join(missing)}")
+    wrong = [f"{key} is no {_JSON[kind]}" for key, kind in NEEDED.items() if not isinstance(found[key], kind)]
+    if wrong:
+        raise ExportError(f"--into {path} is no system of calculon: {', '.join(wrong)}")
     return dict(found)
+
+
+def _too_deep(path: Path) -> ExportError:
+    return ExportError(f"--into {path} is nested too deeply")
 
 
 EXPORTER = Exporter(export=export, facts=peaks(tuple(DTYPES)), options=("into", "name"), summary=True)

@@ -6,14 +6,15 @@
 from pathlib import Path
 from types import ModuleType
 
-from orchestrator.catalogue import GpuSpec, load
-from orchestrator.errors import StoreError
+from orchestrator.catalogue import GpuSpec, family_or_key, load
+from orchestrator.errors import InvalidValueError, StoreError, shorten
 from orchestrator.imports import aiconfigurator, vidur
 from orchestrator.imports.defects import clean
 from orchestrator.imports.gpu import gpu_of
 from orchestrator.imports.table import Defect, TimingRow, TimingTable
+from orchestrator.reachable import exists, is_dir, is_file
 
-__all__ = ["SOURCES", "Defect", "TimingRow", "TimingTable", "is_table", "read_table"]
+__all__ = ["SOURCES", "Defect", "TimingRow", "TimingTable", "is_named_like_one", "is_table", "read_table"]
 
 SOURCES: tuple[ModuleType, ...] = (aiconfigurator, vidur)
 LISTED = 5
@@ -22,8 +23,10 @@ LISTED = 5
 
 def is_table(text: str) -> bool:
     """Whether ``text`` names a published table rather than a run: ``PATH`` or ``GPU=PATH`` of a file or its folder."""
-    _, path = _split(text)
-    return path.is_file() or (path.is_dir() and not _is_run(path) and bool(_inside(path)))
+    if _names_gpu(text):
+        return True
+    path = Path(text)
+    return is_file(path) or (is_dir(path) and not _is_run(path) and bool(_inside(path)))
 
 
 def read_table(text: str) -> TimingTable:
@@ -33,7 +36,7 @@ def read_table(text: str) -> TimingTable:
         StoreError: there is no such file, several in the folder, or it cannot be read.
         InvalidValueError: its GPU is not known, or no row can be used.
     """
-    spec, path = _split(text)
+    spec, path = _split(text) if _names_gpu(text) else (None, Path(text))
     file = _file(path)
     source = next((each for each in SOURCES if file.name.endswith(each.SUFFIX)), None)
     if source is None:
@@ -42,16 +45,31 @@ def read_table(text: str) -> TimingTable:
     return clean(table, spec or gpu_of(table))
 
 
-def _split(text: str) -> tuple[GpuSpec | None, Path]:
-    """The GPU and the path of ``GPU=PATH``; a path may have an equals sign of its own."""
-    key, found, path = text.partition("=")
-    return (load()[key], Path(path)) if found and key in load() else (None, Path(text))
+def is_named_like_one(text: str) -> bool:
+    """Whether ``text`` ends as a published table does."""
+    return text.endswith(tuple(source.SUFFIX for source in SOURCES))
+
+
+def _names_gpu(text: str) -> bool:
+    """Whether ``text`` is of the form ``GPU=PATH``; a path may have an equals sign of its own."""
+    key, found, _ = text.partition("=")
+    return bool(found) and "/" not in key and not exists(Path(text))
+
+
+def _split(text: str) -> tuple[GpuSpec, Path]:
+    key, _, path = text.partition("=")
+    named = [spec.key for spec in family_or_key(key)]
+    if len(named) > 1:
+        raise InvalidValueError(f"{shorten(text)}: '{key}' may be {' or '.join(named)}; give one of them")
+    return load()[named[0]], Path(path)
 
 
 def _file(path: Path) -> Path:
-    if path.is_file():
+    if not exists(path):
+        raise StoreError(f"{shorten(str(path))}: there is no such file or folder, or it cannot be looked at")
+    if is_file(path):
         return path
-    found = _inside(path) if path.is_dir() else []
+    found = _inside(path) if is_dir(path) else []
     if len(found) == 1:
         return found[0]
     if found:
@@ -62,12 +80,12 @@ def _file(path: Path) -> Path:
 def _inside(path: Path) -> list[Path]:
     """The tables in a folder, or below it where it has none itself."""
     names = [source.FILE for source in SOURCES]
-    own = [path / name for name in names if (path / name).is_file()]
+    own = [path / name for name in names if is_file(path / name)]
     return own or sorted(each for name in names for each in path.rglob(name))
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "manifest.json").is_file() or (path / "shards").is_dir()
+    return is_file(path / "manifest.json") or is_dir(path / "shards")
 
 
 def _kinds() -> str:

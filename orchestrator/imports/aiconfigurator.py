@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.catalogue import load
-from orchestrator.errors import StoreError
+from orchestrator.errors import StoreError, shorten
 from orchestrator.imports.table import RawRow, RawTable
 
 FILE = "gemm_perf.parquet"
@@ -50,8 +50,8 @@ def _row(number: int, row: dict[str, Any]) -> RawRow:
         n=_whole(row["n"]),
         k=_whole(row["k"]),
         seconds=milliseconds / 1e3 if isinstance(milliseconds, int | float) else None,
-        dtype=None if row["gemm_dtype"] is None else str(row["gemm_dtype"]),
-        device=None if row["device"] is None else str(row["device"]),
+        dtype=None if row["gemm_dtype"] is None else shorten(str(row["gemm_dtype"])),
+        device=None if row["device"] is None else shorten(str(row["device"])),
     )
 
 
@@ -64,7 +64,7 @@ def _versions(rows: list[dict[str, Any]]) -> str:
     found = dict.fromkeys(
         " ".join(str(row.get(name)) for name in VERSIONS if row.get(name) is not None) for row in rows
     )
-    return ", ".join(name for name in found if name)
+    return ", ".join(shorten(name) for name in found if name)
 
 
 def _folder(path: Path) -> str | None:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from orchestrator.axis import MAX_DIMENSION
 from orchestrator.catalogue import GpuSpec
 from orchestrator.errors import InvalidValueError
 from orchestrator.imports.spikes import FACTOR, spikes
@@ -10,6 +11,7 @@ from orchestrator.imports.table import Defect, RawRow, RawTable, TimingRow, Timi
 
 MISSING = "missing value"
 DIMENSION = "zero or negative dimension"
+LARGE = "dimension above 2147483647"
 TIME = "no time"
 DTYPE = "unknown dtype"
 GPU = "another GPU"
@@ -18,10 +20,11 @@ MEMORY = "faster than memory"
 DUPLICATE = "duplicate"
 SPIKE = "spike"
 CACHE = "from cache"
-KINDS = (MISSING, DIMENSION, TIME, DTYPE, GPU, PEAK, MEMORY, DUPLICATE, SPIKE, CACHE)
+KINDS = (MISSING, DIMENSION, LARGE, TIME, DTYPE, GPU, PEAK, MEMORY, DUPLICATE, SPIKE, CACHE)
 """In the order in which they are looked for; a row has the first that applies."""
 
-MB = 1_000_000
+MB = 2**20
+"""Caches are given in binary megabytes."""
 
 Timed = tuple[RawRow, TimingRow]
 
@@ -84,6 +87,8 @@ def _broken(raw: RawRow, dtypes: dict[str, str]) -> str | None:
         return MISSING
     if any(size is not None and size <= 0 for size in sizes):
         return DIMENSION
+    if any(size is not None and size > MAX_DIMENSION for size in sizes):
+        return LARGE
     if not (math.isfinite(raw.seconds) and raw.seconds > 0):
         return TIME
     return None if raw.dtype in dtypes else DTYPE
@@ -125,6 +130,7 @@ def _distinct(timed: Sequence[Timed], found: dict[str, list[str]]) -> list[Timed
 RULES = {
     MISSING: "a dimension, a time or a dtype that is not there, or no number",
     DIMENSION: "m, n or k of 0 or less",
+    LARGE: "m, n or k that no device takes",
     TIME: "a time of 0 or less, or not finite",
     DTYPE: "a dtype that this project does not measure",
     GPU: "the row names another GPU than the table is of",

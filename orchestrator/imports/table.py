@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.catalogue import GpuSpec
+from orchestrator.errors import shorten
 from tasks.gemm import Gemm, kind_of
 
 
@@ -27,7 +28,8 @@ class RawRow:
     @property
     def shape(self) -> str:
         """The dimensions, as a reader finds them again."""
-        return f"m={self.m} n={self.n} k={self.k} {self.dtype}"
+        sizes = (f"{name}={shorten(str(size))}" for name, size in zip("mnk", (self.m, self.n, self.k), strict=True))
+        return f"{' '.join(sizes)} {self.dtype}"
 
     def __str__(self) -> str:
         """Return the row as an example of what is wrong with it."""

@@ -9,7 +9,8 @@ from orchestrator.printing import printed_as
 from orchestrator.verbs.arguments import add_dir, add_model_words
 
 EXIT_CODES = (
-    "exit codes: 0 no rule fails; 1 a rule fails; 2 usage, or a model or run that cannot be read; 130 interrupted"
+    "exit codes: 0 no rule fails; 1 a rule fails, or a shard of the run could not be read; 2 usage, or a model or run "
+    "that cannot be read; 130 interrupted"
 )
 
 
@@ -27,15 +28,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Judge, and print; 1 where a rule fails."""
+    """Judge, and print; 1 where a rule fails or a shard could not be read."""
     asked = parse(arguments.words)
     case = asked.case
     notes = asked.notes
+    problems: tuple[str, ...] = ()
     if asked.results is not None:
         from orchestrator.check_results import with_results
 
         evidence = with_results(case, asked.results, arguments.dir)
-        case, notes = evidence.case, (*notes, *evidence.notes)
+        case, notes, problems = evidence.case, (*notes, *evidence.notes), evidence.problems
     findings = check(case)
     from orchestrator.check_report import csv_table, document, show
 
@@ -45,4 +47,4 @@ def execute(arguments: argparse.Namespace) -> int:
         document=lambda: document(case, findings, notes),
         table=lambda: csv_table(findings, notes),
     )
-    return int(not whole or any(finding.status == FAIL for finding in findings))
+    return int(not whole or bool(problems) or any(finding.status == FAIL for finding in findings))

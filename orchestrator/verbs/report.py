@@ -38,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layer", metavar="FILE", action="append", default=[], help="what `layer --json` printed, for its shares"
     )
-    parser.add_argument("--plot", choices=PLOTS, help="png, svg: which plot (default: family)")
+    parser.add_argument(
+        "--plot", choices=PLOTS, metavar="PLOT", help="png, svg: which plot (default: family); see below"
+    )
     parser.add_argument("--family", metavar="ID", help="png, svg: the Family whose id begins with this")
     parser.add_argument(
         "--include-suspects",

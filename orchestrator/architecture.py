@@ -1,0 +1,41 @@
+"""What is known of a GPU model's architecture before a device is opened: which Gemms it cannot multiply."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from orchestrator.catalogue import GpuSpec
+from tasks.gemm import Gemm
+from tasks.support import Architecture, unsupported
+
+CAPABILITY: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "v100": (7, 0),
+        "a100": (8, 0),
+        "l4": (8, 9),
+        "l40s": (8, 9),
+        "rtx-4090": (8, 9),
+        "h20": (9, 0),
+        "h100": (9, 0),
+        "h200": (9, 0),
+        "b200": (10, 0),
+        "gb200": (10, 0),
+    }
+)
+"""Compute capability by family. Source: NVIDIA, «CUDA GPU Compute Capability»."""
+GFX: Mapping[str, str] = MappingProxyType(
+    {"mi250x": "gfx90a", "mi300x": "gfx942", "mi325x": "gfx942", "mi355x": "gfx950"}
+)
+"""LLVM target by family. Source: AMD, «Accelerator and GPU hardware specifications» of ROCm."""
+
+
+def impossible(gemm: Gemm, spec: GpuSpec) -> str | None:
+    """Say why this GPU model cannot multiply a Gemm, None where it can or where only a try can tell."""
+    return unsupported(
+        gemm,
+        Architecture(
+            kind="rocm" if spec.vendor == "amd" else "cuda",
+            gpu=spec.key,
+            capability=CAPABILITY.get(spec.family),
+            gfx=GFX.get(spec.family),
+        ),
+    )
