@@ -40,6 +40,7 @@ def recompose(conf_name: str, sections: Mapping[str, Any], overrides: Sequence[s
     """Return the configuration that ``to_dict`` gave as ``sections``, with other ``overrides``; raise ConfigError."""
     draft = _Draft()
     draft.read_tree(sections, "manifest.json")
+    draft.require("manifest.json")
     return _finished(draft, conf_name, overrides)
 
 
@@ -143,6 +144,12 @@ class _Draft:
     def read_tree(self, sections: Mapping[str, Any], origin: str) -> None:
         """Add plain nested values."""
         self._add_tree(origin, dict(sections))
+
+    def require(self, origin: str) -> None:
+        """Record what has no value, and no default either."""
+        for name, key in self.keys.items():
+            if name not in self.values and key.default is None and not key.rule.optional:
+                self._report(origin, f"{name} is missing")
 
     def read_file(self, path: Path, origin: str) -> None:
         """Add a YAML file."""

@@ -225,6 +225,15 @@ def test_a_manifest_that_was_edited_wrongly_is_named(
     assert f"manifest.json is no manifest: {message}\n" in capsys.readouterr().err
 
 
+def test_a_manifest_without_all_of_its_space_names_what_is_missing(tmp_path: Path) -> None:
+    store = begun(tmp_path, "it")
+    config = store.manifest()["config"]
+    del config["space"]["roles"]
+    store.update_manifest(config=config)
+    with pytest.raises(ConfigError, match=r"^manifest\.json: space\.roles is missing$"):
+        asked(tmp_path, "resume=it")
+
+
 def test_a_manifest_nested_beyond_reading_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = begun(tmp_path, "it")
     store.manifest_path.write_text('{"schema_version": 2, "config": ' + "[" * 100_000 + "]" * 100_000 + "}")
