@@ -39,7 +39,7 @@ def entry() -> NoReturn:
         answer()
     _open_closed_streams()
     if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = Lasting(sys.stderr.buffer, encoding=sys.stderr.encoding, line_buffering=True)
+        sys.stderr = Lasting(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not cost a sweep its tables
@@ -55,6 +55,10 @@ def entry() -> NoReturn:
 
 class Lasting(io.TextIOWrapper):
     """Standard error whose reader may leave: then nothing is told any more, and the work goes on."""
+
+    def __init__(self, stream: io.TextIOWrapper) -> None:
+        super().__init__(stream.buffer, encoding=stream.encoding, line_buffering=True)
+        self._stream = stream  # kept, or its end would close the buffer
 
     def write(self, text: str) -> int:
         """Write, if that is still possible."""

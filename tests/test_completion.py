@@ -68,8 +68,11 @@ CASES: dict[str, set[str]] = {
 
 @pytest.fixture(scope="module")
 def offered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """All the lines, completed by one bash with argcomplete's own functions."""
-    bin = tmp_path_factory.mktemp("bin")
+    """All the lines, completed by one bash with argcomplete's own functions, where the examples are the only runs."""
+    bin, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("folder")
+    (folder / "results").mkdir()
+    (folder / "results" / "examples").symlink_to(ROOT / "results" / "examples")
+    (folder / "tests").symlink_to(ROOT / "tests")
     program = f"#!{sys.executable}\nfrom orchestrator.cli import entry\nentry()\n"
     for name, text in (("gemm-orchestrator", program), ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
         (bin / name).write_text(text)
@@ -85,7 +88,7 @@ def offered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         script.append(f"complete_line {function} {shlex.quote(line)}")
     done = subprocess.run(
         ["bash", "--norc", "-c", "\n".join(script)],
-        cwd=ROOT,
+        cwd=folder,
         env={"PATH": f"{bin}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": str(bin), "LANG": "C.UTF-8"},
         capture_output=True,
         text=True,
