@@ -1,5 +1,6 @@
 """Synthetic Families and Measurements with known truth, for tests that need no device."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -131,7 +132,10 @@ def measurement(
     status: Mapping[str, tuple[str, str]] | None = None,
     **facts: object,
 ) -> Measurement:
-    """Time every Gemm of a Bundle in every round; ``status`` maps the gemm_id of a failed one to (status, message)."""
+    """Time every Gemm of a Bundle in every round; one whose cost is NaN has left the rounds.
+
+    status: (status, message) by the gemm_id of those that failed.
+    """
     bundle, failed = as_bundle(bundle), status or {}
     random = np.random.default_rng(random_seed)
     live = [gemm for gemm in bundle.gemms if gemm.gemm_id not in failed]
@@ -147,6 +151,7 @@ def measurement(
         for number in range(rounds)
         for position, index in enumerate(random.permutation(len(live)))
     ]
+    samples = [sample for sample in samples if not math.isnan(sample.seconds)]
     known = [
         GemmFacts(gemm_id=gemm.gemm_id, launch="graph", energy_j=0.5)
         if gemm in live
