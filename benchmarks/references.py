@@ -21,6 +21,7 @@ from orchestrator.roles import ROLES
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ("configuration.md", "formats.md")
 PLACE = re.compile(r"(<!-- table ([a-z-]+): begin -->\n).*?(<!-- table \2: end -->)", re.DOTALL)
+GPU_FACTS = ("sm_count", "memory_gb", "bandwidth_gb_s", "l2_mb", "power_w", "intra_node_gb_s")
 DTYPES = ("fp16", "bf16", "tf32", "fp32", "fp8", "int8")
 
 
@@ -41,12 +42,12 @@ def conf_table() -> str:
 
 def gpu_table() -> str:
     """The catalogue's facts."""
-    head = ("key", "family", "SMs", "GB", "GB/s", "L2 MB", "W", *DTYPES)
+    head = ("key", "family", "SMs", "GB", "GB/s", "L2 MB", "W", "link GB/s", *DTYPES)
     rows = (
         (
             f"`{spec.key}`",
             f"`{spec.family}`",
-            *map(_number, (spec.sm_count, spec.memory_gb, spec.bandwidth_gb_s, spec.l2_mb, spec.power_w)),
+            *(_number(getattr(spec, name)) for name in GPU_FACTS),
             *(_number(spec.peak(dtype)) for dtype in DTYPES),
         )
         for spec in catalogue.load().values()

@@ -10,7 +10,7 @@ from orchestrator.capacity_figure import Figure, Source
 from orchestrator.capacity_gap import Gap, gap, message
 from orchestrator.capacity_grid import Error
 from orchestrator.capacity_layout import Layout
-from orchestrator.capacity_links import all_reduce_seconds, all_reduces
+from orchestrator.capacity_links import all_reduce_seconds, all_reduces, link_gb_s
 from orchestrator.capacity_target import Needed, needed
 from orchestrator.capacity_work import Block, blocks
 from orchestrator.compare_side import Side
@@ -146,7 +146,7 @@ def _side(source: Source, asked: Asked, work: Sequence[Block], *, attention: boo
         layout=asked.layout,
         blocks=times,
         errors=tuple(_errors(source, times)),
-        link_gb_s=asked.links.of(source.side.spec),
+        link_gb_s=link_gb_s(asked.links, source.side.spec),
         price=asked.prices.of(source.side.spec),
     )
     if asked.target is None:

@@ -31,7 +31,8 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         ),
         "intra_node_gb_s": Key(
             rule=AmountPerGpu(),
-            help="bandwidth of a GPU to the others of its node, one direction, in GB/s; or h100:X,h200:Y",
+            help="bandwidth of a GPU to the others of its node, one direction, in GB/s; or h100:X,h200:Y; else the "
+            "catalogue's",
         ),
         "tokens_per_s": Key(rule=Amount(), help="target: how many GPUs give these tokens a second"),
         "tokens": Key(rule=Amount(), help="target, with days=: how many GPUs take these tokens in that time"),

@@ -28,7 +28,7 @@ BACKWARD = (
 )
 ESTIMATE = (
     "est.: an estimate, not measured: each all-reduce sends 2(tp-1)/tp of the step's tokens x h activations, of 2 "
-    "bytes or more, at the given GB/s, without latency. It is not in the times above it."
+    "bytes or more, without latency. It is not in the times above it. GB/s of a GPU to the others, one direction: "
 )
 NO_ESTIMATE = "All-reduces of tp are not estimated: no link bandwidth is known; give intra_node_gb_s=."
 
@@ -136,6 +136,13 @@ def _has_links(found: Capacity) -> bool:
     return found.asked.layout.tp > 1 and any(each.link_gb_s is not None for each in found.sides)
 
 
+def _links(found: Capacity) -> Iterator[str]:
+    for i, each in enumerate(found.sides):
+        if each.link_gb_s is not None:
+            given = found.asked.links.of(each.side.spec) is not None
+            yield f"{letter(i)} {each.link_gb_s:g} ({'given' if given else 'its data sheet'})"
+
+
 def _target(found: Capacity) -> Iterator[Line]:
     target = found.asked.target
     if target is None:
@@ -185,7 +192,7 @@ def _notes(found: Capacity) -> Iterator[str]:
     if layout.mode == PREFILL:
         yield "The output layer sees the last token of each sequence."
     if layout.tp > 1:
-        yield ESTIMATE if _has_links(found) else NO_ESTIMATE
+        yield f"{ESTIMATE}{'; '.join(_links(found))}." if _has_links(found) else NO_ESTIMATE
 
 
 def _doubts(name: str, side: SideCapacity) -> Iterator[str]:

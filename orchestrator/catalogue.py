@@ -26,7 +26,8 @@ class GpuSpec:
     names: regular expressions for the whole name that a device gives itself. sm_count: streaming multiprocessors
     or compute units. peak_tflops: dense peak per dtype, in TFLOP/s (int8: TOP/s); a dtype is None where there is no
     such figure; ``peak`` answers for every dtype.
-    llc_mb: last-level cache behind L2. best_bf16_tflops: highest bf16 rate published by a search over shapes.
+    llc_mb: last-level cache behind L2. intra_node_gb_s: bandwidth to the other GPUs of a node, of all links, one
+    direction. best_bf16_tflops: highest bf16 rate published by a search over shapes.
     """
 
     key: str
@@ -40,6 +41,7 @@ class GpuSpec:
     llc_mb: float | None
     boost_mhz: float | None
     power_w: float | None
+    intra_node_gb_s: float | None
     peak_tflops: Mapping[str, float | None]
     best_bf16_tflops: float | None
     sources: tuple[str, ...]

@@ -41,6 +41,7 @@ def _slow(device: DeviceInfo) -> GpuSpec:
         llc_mb=None,
         boost_mhz=None,
         power_w=None,
+        intra_node_gb_s=None,
         peak_tflops=dict.fromkeys(ELEMENT_BYTES, SLOW_TFLOPS[device.kind]),
         best_bf16_tflops=None,
         sources=(),

@@ -103,6 +103,7 @@ def round_spec(peak_tflops: Mapping[str, float | None]) -> GpuSpec:
         llc_mb=None,
         boost_mhz=None,
         power_w=None,
+        intra_node_gb_s=None,
         peak_tflops=MappingProxyType(dict(peak_tflops)),
         best_bf16_tflops=None,
         sources=(),

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from orchestrator import cli
+from orchestrator.capacity_amount import PerGpu
 from orchestrator.capacity_figure import Source
 from orchestrator.capacity_layout import Layout
+from orchestrator.capacity_links import link_gb_s
 from orchestrator.capacity_work import Work
+from orchestrator.catalogue import load
 from orchestrator.compare_side import Shape as MeasuredShape
 from orchestrator.compare_side import Side, Timing
 from orchestrator.config import compose
@@ -188,11 +191,28 @@ def test_gpus_for_tokens_in_days(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_is_invented_where_nothing_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     document = found(capsys, *LLAMA, TABLES, "price_per_gpu_hour=h200:3")
-    for side in document["sides"]:
-        assert (side["all_reduce_estimate"], side["needed"]) == (None, None)
+    assert [side["needed"] for side in document["sides"]] == [None, None]
     assert document["sides"][0]["cost_per_million_tokens"] is None
     assert document["sides"][1]["cost_per_million_tokens"] > 0
     assert document["target"] is None
+
+
+def test_links_are_the_catalogues_where_none_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """450 GB/s one direction by the data sheets of both; what is given replaces that of one."""
+    known, given = (
+        found(capsys, *LLAMA, TABLES, *words)["sides"] for words in ((), ("intra_node_gb_s=h100:225,h200:450",))
+    )
+    assert [side["all_reduce_estimate"]["intra_node_gb_s"] for side in known] == [450, 450]
+    assert [side["all_reduce_estimate"]["intra_node_gb_s"] for side in given] == [225, 450]
+    _, out, _ = call(capsys, *LLAMA, TABLES, "intra_node_gb_s=h100:225")
+    assert "A 225 (given); B 450 (its data sheet)." in " ".join(out.split())
+
+
+def test_where_no_link_is_known_nothing_is_estimated() -> None:
+    spec = load()["mi250x"]
+    assert link_gb_s(PerGpu(by_name={}), spec) is None
+    assert link_gb_s(PerGpu(by_name={}), None) is None
+    assert link_gb_s(PerGpu(by_name={"mi250x": 100.0}), spec) == 100.0
 
 
 # How far to believe it

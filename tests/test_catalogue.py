@@ -52,6 +52,25 @@ DEVICES = [
 ]
 
 
+LINKS = {  # GB/s to the other GPUs of a node, one direction
+    "v100": 150,
+    "a100-sxm-80": 300,
+    "a100-pcie-80": 32,
+    "l40s": 32,
+    "h100-sxm": 450,
+    "h100-pcie": 64,
+    "h200": 450,
+    "b200": 900,
+    "mi250x": None,
+    "mi300x": 448,
+}
+
+
+@pytest.mark.parametrize(("name", "gb_s"), LINKS.items())
+def test_links_are_half_of_what_data_sheets_give_for_both_directions(name: str, gb_s: float | None) -> None:
+    assert {spec.intra_node_gb_s for spec in family_or_key(name)} == {gb_s}
+
+
 def test_the_catalogue_holds_the_published_facts() -> None:
     found = {
         key: (s.sm_count, s.peak_tflops["fp16"], s.memory_gb, s.bandwidth_gb_s, s.l2_mb, s.boost_mhz, s.power_w)
