@@ -11,7 +11,7 @@ from orchestrator.report.family import ReportFamily
 class Gains:
     """Gains over the baseline, 0.03 is 3%; None where no Family has one. least_family, most_family: their titles.
 
-    alone: Families whose best no other Candidate equals; tied: those where some do. unresolved: Families whose order is
+    contested: Families with more than one measured Candidate. alone: Families whose best no other Candidate equals; tied: those where some do. unresolved: Families whose order is
     not resolved.
     """
 
@@ -22,6 +22,7 @@ class Gains:
     most: float | None
     least_family: str
     most_family: str
+    contested: int
     alone: int
     tied: int
     unresolved: int
@@ -40,6 +41,7 @@ def gains(families: Sequence[ReportFamily]) -> Gains:
         most=known[-1][0] if known else None,
         least_family=known[0][1] if known else "",
         most_family=known[-1][1] if known else "",
+        contested=sum(each.measured > 1 for each in measured),
         alone=sum(not each.tied and each.measured > 1 for each in measured),
         tied=sum(bool(each.tied) for each in measured),
         unresolved=sum("not resolved" in each.state for each in measured),

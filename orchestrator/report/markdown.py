@@ -45,7 +45,8 @@ def _summary(found: Sequence[ReportFamily]) -> Iterator[str]:
             f"({escaped(over.most_family)}) faster per FLOP than its baseline; the median is {over.median:+.1%}."
         )
     ties = f"; in {over.tied} several tie at the top" if over.tied else ""
-    yield f"In {over.alone} of {over.measured} rankings one Candidate is faster than all others{ties}."
+    if over.contested:
+        yield f"In {over.alone} of {over.contested} rankings one Candidate is faster than all others{ties}."
 
 
 def _verdicts(found: Sequence[ReportFamily], *, several: bool) -> Iterator[str]:
