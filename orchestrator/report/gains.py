@@ -11,8 +11,8 @@ from orchestrator.report.family import ReportFamily
 class Gains:
     """Gains over the baseline, 0.03 is 3%; None where no Family has one. least_family, most_family: their titles.
 
-    contested: Families with more than one measured Candidate. alone: Families whose best no other Candidate equals; tied: those where some do. unresolved: Families whose order is
-    not resolved.
+    contested: Families with more than one measured Candidate. alone: Families whose best no other Candidate equals;
+    tied: those where some do. unresolved: Families whose order is not resolved.
     """
 
     families: int
