@@ -214,3 +214,11 @@ def test_a_layer_is_a_row_with_its_share() -> None:
 
 def test_the_same_runs_give_the_same_bytes(example: ReportRun, content: bytes) -> None:
     assert html([example]) == content
+
+
+def test_the_summary_is_whole_sentences() -> None:
+    text = " ".join(Page(html(open_runs([str(EXAMPLES / "h200-seed-and-mlp")], "results"), [])).text.split())
+    assert (
+        "In 7 of 16 rankings one Candidate is faster than all others; in 9 several tie at the top. "
+        "6 ended before the order was resolved." in text
+    )
