@@ -39,8 +39,8 @@ class BlockTime:
 class SideCapacity:
     """One GPU model.
 
-    errors: of each way of interpolation that was used, of all shapes and of those near its m. link_gb_s, price: None
-    where not given. needed: for the target, None without one.
+    errors: of each way of interpolation that was used, of all shapes and of those near its m. link_gb_s: None where
+    neither given nor in the catalogue. price: None where not given. needed: for the target, None without one.
     """
 
     side: Side
@@ -79,7 +79,7 @@ class SideCapacity:
 
     @property
     def all_reduce_s(self) -> float | None:
-        """Estimated seconds of a layer's all-reduces; None where no bandwidth was given."""
+        """Estimated seconds of a layer's all-reduces; None where no bandwidth is known."""
         if self.layout.tp == 1:
             return 0.0
         if self.link_gb_s is None:

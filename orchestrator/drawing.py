@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from itertools import accumulate
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.printing import fitting
 from orchestrator.printing import width as columns_of_output
 
 GAP = 2
@@ -59,4 +59,4 @@ def _fitting(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, 
     """How many columns fit, each as wide as its widest cell and two spaces apart; never fewer than LEAST_COLUMNS."""
     widest = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
     needed = [min(most, FOLDED) if name in folding else most for name, most in zip(columns, widest, strict=True)]
-    return max(LEAST_COLUMNS, sum(end - GAP <= width for end in accumulate(each + GAP for each in needed)))
+    return max(LEAST_COLUMNS, fitting(needed, width, GAP))

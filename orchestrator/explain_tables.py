@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from orchestrator.alignment import ROW_BYTES
 from orchestrator.explanation import Explanation
-from orchestrator.printing import wrapped
+from orchestrator.printing import fitting, wrapped
 from orchestrator.roofline import COMPUTE
 from orchestrator.tiles import Neighbour, Quantisation
 
@@ -47,9 +46,9 @@ def _lines(table: Table, columns: int) -> Iterator[str]:
     yield from wrapped(table.title, columns)
     if table.rows:
         widths = [max(map(len, cells)) for cells in zip(table.columns, *table.rows, strict=True)]
-        fitting = max(1, sum(end - len(GAP) <= columns for end in accumulate(width + len(GAP) for width in widths)))
+        kept = max(1, fitting(widths, columns, len(GAP)))
         for cells in (table.columns, *table.rows):
-            yield GAP.join(map(str.rjust, cells[:fitting], widths)).rstrip()
+            yield GAP.join(map(str.rjust, cells[:kept], widths)).rstrip()
     for note in table.notes:
         yield from wrapped(note, columns)
 

@@ -1,11 +1,10 @@
 """A plan for reading, within the terminal's width."""
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from orchestrator.config import model_notes
 from orchestrator.plan import Plan, gpu_counts, wall_seconds
-from orchestrator.printing import LABEL, wrapped
+from orchestrator.printing import LABEL, fitting, wrapped
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
 from tasks.family import Family
@@ -37,10 +36,9 @@ def lines(config: Config, expansion: Expansion, found: Plan, width: int) -> Iter
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Yield the lines of a table, its first column to the left; the last columns are left out where they do not fit."""
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-    ends = accumulate(each + len(GAP) for each in widths)
-    fitting = max(1, sum(end - len(GAP) <= width for end in ends))
+    kept = max(1, fitting(widths, width, len(GAP)))
     for first, *others in (columns, *rows):
-        yield GAP.join([first.ljust(widths[0]), *map(str.rjust, others[: fitting - 1], widths[1:])]).rstrip()
+        yield GAP.join([first.ljust(widths[0]), *map(str.rjust, others[: kept - 1], widths[1:])]).rstrip()
 
 
 def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import accumulate
 
 from orchestrator.forms import CSV, JSON, CsvTable, write_csv, write_json
 
@@ -30,6 +31,11 @@ def wrapped(text: str, width: int, first: str = "") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def fitting(widths: Iterable[int], width: int, gap: int) -> int:
+    """Return how many columns of these widths, from the first on and ``gap`` apart, fit into ``width``."""
+    return sum(end - gap <= width for end in accumulate(each + gap for each in widths))
 
 
 def printed_as(

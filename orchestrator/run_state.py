@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrator.cli import PROGRAM
 from tasks.records import NO_FAILURE, STATUSES
 
 RUNNING, FINISHED, BROKEN_OFF, UNKNOWN = "running", "finished", "broken off", "unknown"
 RESUMABLE = ("interrupted", "unfinished", "failed", BROKEN_OFF)
 """States in which something may be left to measure."""
-PROGRAM = "python -m orchestrator"
 
 
 def state(manifest: Mapping[str, Any]) -> str:

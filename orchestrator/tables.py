@@ -26,7 +26,8 @@ _COLUMNS = ("TFLOP/s", "±", "vs baseline", "tie")
 _FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff")}
 """Dimensions worth a column of their own beside the one that is chosen, where they change with it."""
 _FAMILY = ("gpu", "protocol", "protocol_version", "l2", "power", "family_id")
-_TITLE = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "tp", "batch", "seq")
+DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "tp", "batch", "seq")
+"""What a Family's title names, where all its Candidates share it."""
 _MOST_PART_COLUMNS = 2  # as many as fit into 80 columns
 _LONGEST_MESSAGE = 200
 
@@ -90,6 +91,11 @@ def parameters(count: int) -> str:
     return f"{count / 1e6:.2f}M" if count < 1_000_000_000 else f"{count / 1e9:,.3f}B"
 
 
+def stop_reasons(row: Row) -> list[str]:
+    """Why a Family ended before it was through: before its order was resolved, or the seed's figures were all there."""
+    return [reason for reason in (row["stop_reason"] or "").split(", ") if reason not in ("", "resolved", "fixed")]
+
+
 def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
     baseline = [row for row in rows if row["baseline"]]
     ranked = [row for row in rows if row["rank"] is not None and not row["baseline"]]
@@ -109,7 +115,7 @@ def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
 
 def _title(rows: Sequence[Row]) -> str:
     first, rounds = rows[0], max(row["rounds"] or 0 for row in rows)
-    names = [name for name in _TITLE if first[name] is not None and len({row[name] for row in rows}) == 1]
+    names = [name for name in DIMENSIONS if first[name] is not None and len({row[name] for row in rows}) == 1]
     point = " ".join(f"{name}={first[name]}" for name in names if name != first["axis"])
     passes = "" if first["passes"] == "fwd" else f" {first['passes']}"
     return (
@@ -125,13 +131,13 @@ def _following(rows: Sequence[Row]) -> tuple[str, ...]:
 def _state(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what a reader must know before trusting the order; nothing where all is as it should be."""
     first = rows[0]
+    reasons = ", ".join(stop_reasons(first))
     if first["protocol"] == "seed":
         yield "one figure a shape: no intervals"
-        if others := [reason for reason in first["stop_reason"].split(", ") if reason != "fixed"]:
-            yield f"not all: {', '.join(others)}"
+        if reasons:
+            yield f"not all: {reasons}"
     elif not first["resolved"] and any(row["rank"] is not None for row in rows):
-        reasons = [reason for reason in first["stop_reason"].split(", ") if reason != "resolved"]
-        yield "not resolved" + (f": {', '.join(reasons)}" if reasons else "")
+        yield "not resolved" + (f": {reasons}" if reasons else "")
     default = Timing()
     regime = [f"{name} {first[name]}" for name in ("protocol", "l2", "power") if first[name] != getattr(default, name)]
     if regime:

@@ -76,8 +76,23 @@ def test_many_ties_are_counted_not_listed() -> None:
 def test_what_makes_an_order_doubtful_is_in_the_sentence() -> None:
     told: list[tuple[dict[str, Any], str]] = [
         ({"throttled": True}, "throttled"),
-        ({"stop_reason": "fixed"}, "One figure a shape"),
+        ({"protocol": "seed", "resolved": False, "stop_reason": "fixed"}, "One figure a shape: no intervals"),
+        (
+            {"protocol": "seed", "resolved": False, "stop_reason": "interrupted"},
+            "One figure a shape: no intervals; not all (interrupted)",
+        ),
         ({"resolved": False, "stop_reason": "max_seconds, resolved"}, "not resolved (max_seconds)"),
     ]
     for change, words in told:
         assert words in verdict([row(128, 1.0, 1, **change), row(96, 1.5, 2, **change)]).sentence
+
+
+def test_whether_the_order_is_resolved_is_known_beside_what_is_told() -> None:
+    def resolved(**change: Any) -> bool:
+        return verdict([row(128, 1.0, 1, **change), row(96, 1.5, 2, **change)]).resolved
+
+    assert resolved()
+    assert not resolved(
+        throttled=True, resolved=False, stop_reason="max_rounds"
+    )  # the sentence tells of the throttling
+    assert resolved(protocol="seed", resolved=False, stop_reason="fixed")

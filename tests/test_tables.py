@@ -94,6 +94,10 @@ def test_parts_of_a_composite_stand_beside_it_and_a_single_part_does_not() -> No
         ({"resolved": False, "stop_reason": "max_seconds"}, ("not resolved: max_seconds",)),
         ({"resolved": False, "stop_reason": "max_rounds, resolved"}, ("not resolved: max_rounds",)),
         (
+            {"protocol": "seed", "resolved": False, "stop_reason": "fixed, interrupted"},
+            ("one figure a shape: no intervals", "not all: interrupted", "protocol seed"),
+        ),
+        (
             {"protocol": "seed", "resolved": False, "stop_reason": "fixed"},
             ("one figure a shape: no intervals", "protocol seed"),
         ),

@@ -7,12 +7,12 @@ from typing import Any
 
 from orchestrator.report.source import ReportRun
 from orchestrator.report.verdict import Verdict, verdict
+from orchestrator.tables import DIMENSIONS
 
 Row = dict[str, Any]
 
 REGIME = ("protocol", "protocol_version", "l2", "power")
 """Measured differently is another Family: the figures must not be read beside each other."""
-DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "tp", "batch", "seq")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,5 +44,5 @@ def gains(families: Sequence[ReportFamily]) -> Gains:
         contested=sum(each.measured > 1 for each in measured),
         alone=sum(not each.tied and each.measured > 1 for each in measured),
         tied=sum(bool(each.tied) for each in measured),
-        unresolved=sum("not resolved" in each.state for each in measured),
+        unresolved=sum(not each.resolved for each in measured),
     )

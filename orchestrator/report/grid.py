@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import InvalidValueError
-from orchestrator.report.family import DIMENSIONS, ReportFamily
+from orchestrator.report.family import ReportFamily
 from orchestrator.report.source import ReportRun
+from orchestrator.tables import DIMENSIONS
 
 Row = dict[str, Any]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.tables import parameters, tflops
+from orchestrator.tables import parameters, stop_reasons, tflops
 
 Row = dict[str, Any]
 
@@ -18,8 +18,9 @@ class Verdict:
     """A Family's outcome. best: the value that costs the least per FLOP; None where nothing was measured.
 
     tied: the values that cannot be told from it, itself left out. lean: of all these the one with the fewest
-    parameters. gain: how much faster than the baseline, 0.03 is 3%, 0 where it is the best itself; None without one.
-    distinct: whether the interval tells the best from the baseline. state: what to know before believing the order.
+    parameters. gain: how much faster than the baseline, 0.03 is 3%, 0 where it is the best itself; None without
+    one. distinct: whether the interval tells the best from the baseline. resolved: whether the order is. state:
+    what to know before believing the order.
     """
 
     axis: str
@@ -32,6 +33,7 @@ class Verdict:
     distinct: bool
     measured: int
     failed: int
+    resolved: bool
     state: str
     sentence: str
 
@@ -58,6 +60,7 @@ def verdict(rows: Sequence[Row]) -> Verdict:
         distinct=_distinct(best),
         measured=len(ranked),
         failed=len(failed),
+        resolved=_resolved(ranked[0]),
         state=_state(ranked[0]),
         sentence="",
     )
@@ -66,8 +69,6 @@ def verdict(rows: Sequence[Row]) -> Verdict:
 
 
 def _nothing(axis: str, baseline: Row | None, failed: Sequence[Row]) -> Verdict:
-    counts = Counter(row["status"] for row in failed)
-    why = ", ".join(f"{count} {status}" for status, count in counts.most_common())
     return Verdict(
         axis=axis,
         best=None,
@@ -79,8 +80,9 @@ def _nothing(axis: str, baseline: Row | None, failed: Sequence[Row]) -> Verdict:
         distinct=False,
         measured=0,
         failed=len(failed),
+        resolved=True,
         state="",
-        sentence=f"Nothing was measured: {why}.",
+        sentence=f"Nothing was measured: {_counted(failed)}.",
     )
 
 
@@ -120,17 +122,25 @@ def _ties(found: Verdict, ranked: Sequence[Row]) -> list[str]:
 
 
 def _notes(found: Verdict, failed: Sequence[Row]) -> list[str]:
+    return [*([found.state] if found.state else []), *([f"Not measured: {_counted(failed)}"] if failed else [])]
+
+
+def _counted(failed: Sequence[Row]) -> str:
     counts = Counter(row["status"] for row in failed)
-    why = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-    return [*([found.state] if found.state else []), *([f"Not measured: {why}"] if failed else [])]
+    return ", ".join(f"{count} {status}" for status, count in counts.most_common())
+
+
+def _resolved(row: Row) -> bool:
+    """Whether the order is resolved; the seed's protocol has none to resolve."""
+    return bool(row["resolved"]) or row["protocol"] == "seed"
 
 
 def _state(row: Row) -> str:
     if row["throttled"]:
         return "The device was throttled meanwhile"
-    if row["stop_reason"] == "fixed":
-        return "One figure a shape: no intervals"
-    if not row["resolved"]:
-        reasons = [reason for reason in (row["stop_reason"] or "").split(", ") if reason not in ("", "resolved")]
-        return "The order was not resolved" + (f" ({', '.join(reasons)})" if reasons else "")
+    reasons = ", ".join(stop_reasons(row))
+    if row["protocol"] == "seed":
+        return "One figure a shape: no intervals" + (f"; not all ({reasons})" if reasons else "")
+    if not _resolved(row):
+        return "The order was not resolved" + (f" ({reasons})" if reasons else "")
     return ""
