@@ -1,6 +1,5 @@
 """The verb ``capacity``: a layer of Llama-3-70B worked out by hand, sums, targets, and runs that its own sweep made."""
 
-import json
 import math
 import shlex
 from dataclasses import replace
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator import cli
 from orchestrator.capacity_amount import PerGpu
 from orchestrator.capacity_figure import Source
 from orchestrator.capacity_layout import Layout
@@ -24,6 +22,7 @@ from orchestrator.shape import Shape
 from orchestrator.space import expand_space
 from tasks.gemm import Gemm
 from tests.builders import DEVICE, Cost
+from tests.commands import called, document
 from tests.test_compare import H100_DEVICE, run
 
 DATA = Path(__file__).parent / "data" / "llama-3-70b"
@@ -34,16 +33,11 @@ MS = 1e-3
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = cli.main(["capacity", *words])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return called(capsys, "capacity", *words)
 
 
 def found(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    code, out, err = call(capsys, *words, "--json")
-    assert (code, err) == (0, "")
-    result: dict[str, Any] = json.loads(out)
-    return result
+    return document(capsys, "capacity", *words)
 
 
 def between(at: int, low: tuple[int, float], high: tuple[int, float]) -> float:

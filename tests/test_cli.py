@@ -15,18 +15,9 @@ from orchestrator.store import RunStore, shard_table
 from orchestrator.verbs import VERBS
 from tasks.settings import Timing
 from tests.builders import as_bundle, measurement, mlp_family, per_flop
+from tests.commands import called as call
 
 ROOT = Path(cli.__file__).parents[1]
-
-
-def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of one command; argparse leaves by SystemExit."""
-    try:
-        code = cli.main(words)
-    except SystemExit as exit:
-        code = int(exit.code or 0)
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,5 @@
 """The verb ``compare``: numbers worked out by hand, an independent query, and what must not be compared."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from tasks.family import Family
 from tasks.records import DeviceInfo
 from tasks.settings import Timing
 from tests.builders import DEVICE, Cost, as_bundle, measurement, mlp_family, per_flop, up_family
+from tests.commands import called, document
 from tests.test_imports import A100, H100, H200, VIDUR, table_of
 
 EXAMPLE = Path(cli.__file__).parents[1] / "results" / "examples" / "h200-seed-and-mlp"
@@ -28,16 +28,11 @@ H100_DEVICE = replace(DEVICE, gpu="NVIDIA H100 80GB HBM3", uuid="GPU-1", memory_
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = cli.main(["compare", *words])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return called(capsys, "compare", *words)
 
 
 def found(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    code, out, err = call(capsys, *words, "--json")
-    assert (code, err) == (0, "")
-    result: dict[str, Any] = json.loads(out)
-    return result
+    return document(capsys, "compare", *words)
 
 
 def run(

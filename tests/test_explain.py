@@ -20,6 +20,7 @@ from tasks.gemm import ELEMENT_BYTES, Gemm
 from tasks.records import DeviceInfo
 from tasks.settings import Timing
 from tests.builders import DEVICE, as_bundle, measurement, mlp_family, per_flop, up_family
+from tests.commands import called
 
 ROOT = Path(cli.__file__).parents[1]
 EXAMPLE = ROOT / "results" / "examples" / "h200-seed-and-mlp"
@@ -28,9 +29,7 @@ NVJET, REDUCE = "nvjet_hsh_128x256_64x4_TNT", "void cublasLt::splitKreduce_kerne
 
 
 def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = cli.main(["explain", *words])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return called(capsys, "explain", *words)
 
 
 def cells(out: str, title: str) -> list[list[str]]:

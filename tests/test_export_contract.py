@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator import cli
 from orchestrator.export import TARGETS, exporter
 from orchestrator.export.contract import Export
 from orchestrator.export.request import OPTIONS
@@ -16,6 +15,7 @@ from orchestrator.export.selection import Selection
 from orchestrator.store import RunStore, shard_table
 from tasks.settings import Timing
 from tests.builders import as_bundle, measurement, mlp_family, per_flop
+from tests.commands import called as call
 from tests.exports import CASES, EXAMPLE, Case, command, exported, options
 
 Made = tuple[Path, Selection, Export]
@@ -33,12 +33,6 @@ every_target = pytest.mark.parametrize("target", list(TARGETS))
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = cli.main(words)
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 @pytest.fixture(scope="module")
