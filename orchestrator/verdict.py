@@ -17,8 +17,8 @@ a model have a standard deviation of 1%, so that it is 3 of these, some 2% of he
 
 Few devices. Of one there is nobody to compare with: it is never bad. Two or three have no MAD worth the name, and a
 median of two that either can spoil: the faster of two (the middle one of three) stands for the model, only slower ones
-are bad, and since a difference of two devices spreads wider than one device the limit is 3% x sqrt(2) = 4.2%, or 3
-MAD of the readings. Limits: a device that is slow in more than three quarters of its readings is judged as a whole; a
+are bad, and since a difference of two devices spreads wider than one device both limits are at least 3% x sqrt(2) =
+4.2%, or 3 MAD of the readings. Limits: a device that is slow in more than three quarters of its readings is judged as a whole; a
 model most of whose devices are slow makes these the norm; a small fleet that differs by much more than 1% gives false
 alarms, for a MAD of four is a poor one.
 """
@@ -126,11 +126,12 @@ def _judge(log: Floats) -> _Found:
     off = log - model
     few = devices < FEW
     wider = np.sqrt(2)
+    floor = wider * FLOOR if few else FLOOR
     if few:
-        limit = wider * max(FLOOR, _factor(devices) * noise)
+        limit = max(floor, wider * _factor(devices) * noise)
     else:
-        limit = max(FLOOR, _factor(devices) * TO_SIGMA * float(np.median(np.abs(level - model))))
-    fall = max(FLOOR, wider * _factor(int(np.isfinite(log).sum())) * noise)
+        limit = max(floor, _factor(devices) * TO_SIGMA * float(np.median(np.abs(level - model))))
+    fall = max(floor, wider * _factor(int(np.isfinite(log).sum())) * noise)
     apart = level - model if few else np.abs(level - model)
     side = np.sign(level - model)[:, None]
     with np.errstate(invalid="ignore"):
