@@ -18,9 +18,9 @@ a model have a standard deviation of 1%, so that it is 3 of these, some 2% of he
 Few devices. Of one there is nobody to compare with: it is never bad. Two or three have no MAD worth the name, and a
 median of two that either can spoil: the faster of two (the middle one of three) stands for the model, only slower ones
 are bad, and since a difference of two devices spreads wider than one device both limits are at least 3% x sqrt(2) =
-4.2%, or 3 MAD of the readings. Limits: a device that is slow in more than three quarters of its readings is judged as a
-whole; a model most of whose devices are slow makes these the norm; a small fleet that differs by much more than 1% gives
-false alarms, for a MAD of four is a poor one.
+4.2%, or 3 MAD of the readings. Limits: a device that is slow in more than three quarters of its readings is judged as
+a whole; a model most of whose devices are slow makes these the norm; a small fleet that differs by much more than 1%
+gives false alarms, for a MAD of four is a poor one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
