@@ -92,8 +92,9 @@ SHARD = {
     "soak_s": "seconds of load before, until the power settled",
     "measuring_s": "seconds of the rounds",
     "rounds": "rounds made",
-    "resolved": "whether every pair that stayed is separated or tied",
-    "stop_reason": "`resolved`, `max_rounds`, `max_seconds`, `interrupted`, `fixed` (one figure a shape) or `nothing`",
+    "resolved": "whether every pair that stayed is separated or tied; `timing.goal=top`: whether the best is known",
+    "stop_reason": "`resolved`, `best_found` (`timing.goal=top`), `max_rounds`, `max_seconds`, `interrupted`, "
+    "`fixed` (one figure a shape) or `nothing`",
     "redone": "times it was measured again for throttling",
     "first_round": "samples of earlier rounds were throttled: kept, and not ranked",
     "canary": "canaries that the device had measured before; null where the sweep had none",

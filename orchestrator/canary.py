@@ -75,6 +75,7 @@ def canary_timing(timing: Timing) -> Timing:
         soak_min_s=timing.soak_min_s if loaded else 0.0,
         soak_max_s=timing.soak_max_s if loaded else 0.0,
         redo_throttled=0,
+        goal="full",
     )
 
 

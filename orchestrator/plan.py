@@ -141,13 +141,13 @@ def bundle_estimate(bundle: Bundle, spec: GpuSpec, timing: Timing) -> Estimate:
     if timing.power == "burst":
         round_s += BURST_IDLE_S * len(visits)
     prepare = PREPARE_S * len(seconds) + PREPARE_CALLS * sum(seconds)
-    rounds = timing.min_rounds + int(timing.max_seconds / round_s)
+    rounds = timing.least_rounds + int(timing.max_seconds / round_s)
     if any(len(family.candidates) > 1 for family in bundle.families):
         # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
-        rounds += timing.min_rounds + 1
+        rounds += timing.least_rounds + 1
     rounds = min(timing.max_rounds, rounds)
     return Estimate(
-        least_s=prepare + timing.min_rounds * round_s,
+        least_s=prepare + timing.least_rounds * round_s,
         most_s=prepare + rounds * round_s,
         samples=rounds * len(seconds),
     )

@@ -166,7 +166,7 @@ def prepare(store: "RunStore", chosen: Chosen, wish: Wish) -> "Former":
     planned = {
         bundle.bundle_id: frozenset(gemm.gemm_id for gemm in bundle.gemms) for bundle in chosen.expansion.bundles
     }
-    found = former(store, config.cluster.placement, config.timing.min_rounds, wish.retry, planned)
+    found = former(store, config.cluster.placement, config.timing.least_rounds, wish.retry, planned)
     if wish.anyway:
         return replace(found, environments={})
     _refuse(store, _measured_otherwise(store, found, chosen), wish)

@@ -13,7 +13,7 @@ from orchestrator.passes import PASSES
 from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Switch, Text
 from orchestrator.shape import VOCABULARY_MULTIPLE
 from tasks.gemm import ELEMENT_BYTES
-from tasks.settings import L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
+from tasks.settings import GOALS, L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
 
 AROUND = ("d_ff", "h", "a", "kv", "v", "experts")
 """Dimensions that can be chosen."""
@@ -225,7 +225,10 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         "protocol": _meta("timing protocol", Choice(what="protocol", names=_constant(PROTOCOLS))),
         "l2": _meta("what a visit finds in the L2 cache", Choice(what="L2 regime", names=_constant(L2_REGIMES))),
         "power": _meta("power state to measure in", Choice(what="power regime", names=_constant(POWER_REGIMES))),
-        "min_rounds": _meta("rounds before a family may stop", Integer(high=100_000)),
+        "goal": _meta(
+            "what the rounds are for: the whole order, or the best", Choice(what="goal", names=_constant(GOALS))
+        ),
+        "min_rounds": _meta("rounds before a family may stop (goal=top: 5 at most)", Integer(high=100_000)),
         "max_rounds": _meta("rounds after which a family stops", Integer(high=100_000)),
         "max_seconds": _meta(
             "measuring seconds beyond the least rounds after which a family stops", Number(above=0, high=86400)

@@ -178,6 +178,8 @@ def bundle(families: Sequence[Family]) -> tuple[Bundle, ...]:
 def plan_hash(config: Config, expansion: Expansion) -> str:
     """A short hash of what is measured and how: equal for two runs whose samples may be merged."""
     timing = asdict(config.timing)
+    if timing["goal"] == "full":
+        del timing["goal"]  # runs from before there was a choice had this one
     families = sorted(
         [family.family_id, [[c.value, c.baseline, [p.gemm.gemm_id for p in c.parts]] for c in family.candidates]]
         for family in expansion.families

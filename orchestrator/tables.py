@@ -96,6 +96,11 @@ def stop_reasons(row: Row) -> list[str]:
     return [reason for reason in (row["stop_reason"] or "").split(", ") if reason not in ("", "resolved", "fixed")]
 
 
+def best_found(row: Row) -> bool:
+    """Whether a Family ended where ``timing.goal=top`` wanted it to: its best is known, the order of the others not."""
+    return not row["resolved"] and stop_reasons(row) == ["best_found"]
+
+
 def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
     baseline = [row for row in rows if row["baseline"]]
     ranked = [row for row in rows if row["rank"] is not None and not row["baseline"]]
@@ -136,6 +141,8 @@ def _state(rows: Sequence[Row]) -> Iterator[str]:
         yield "one figure a shape: no intervals"
         if reasons:
             yield f"not all: {reasons}"
+    elif best_found(first):
+        yield "the best is found; the order of the others is not resolved"
     elif not first["resolved"] and any(row["rank"] is not None for row in rows):
         yield "not resolved" + (f": {reasons}" if reasons else "")
     default = Timing()

@@ -84,7 +84,7 @@ class Measurement:
     measuring_s: float
     rounds: int
     resolved: bool
-    stop_reason: str  # resolved, max_rounds, max_seconds, fixed (seed protocol) or nothing (no live Gemm)
+    stop_reason: str  # resolved, best_found, max_rounds, max_seconds, fixed (seed protocol) or nothing (no live Gemm)
     soak_s: float = 0.0
     redone: int = 0
     first_round: int = 0  # samples of rounds before it were throttled: kept, and not ranked

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.family import Bundle, Family
+from tasks.racing import race
 from tasks.records import Sample
 from tasks.settings import Timing
 from tasks.statistics import Comparison, compare
@@ -30,7 +31,7 @@ class Sampler:
         self._left_at = 0  # rounds that the first Candidate to leave was in: the others get the least rounds after them
         self._least_s: float | None = None  # when the least rounds were done
         self.samples: list[Sample] = []
-        self.resolved = False
+        self.resolved = False  # the goal is reached: the order of all, or who is best
 
     @property
     def rounds(self) -> int:
@@ -44,7 +45,8 @@ class Sampler:
 
     @property
     def _least_rounds(self) -> int:
-        return self._timing.min_rounds + self._left_at
+        alone = all(len(family.candidates) == 1 for family in self._bundle.families)  # nobody to race against
+        return (self._timing.min_rounds if alone else self._timing.least_rounds) + self._left_at
 
     @property
     def may_plan(self) -> bool:
@@ -69,12 +71,12 @@ class Sampler:
         """Why to stop now, or None: ``elapsed_s`` since the first round began, ``round_s`` likely for the next."""
         if not self._live:
             return "nothing"
-        if self._least_s is None and self.rounds >= self._timing.min_rounds:
+        if self._least_s is None and self.rounds >= self._timing.least_rounds:
             self._least_s = elapsed_s
         if self.rounds < min(self._least_rounds, self._timing.max_rounds):
             return None
         if self.resolved:
-            return "resolved"
+            return "resolved" if self._timing.goal == "full" else "best_found"
         if self.rounds >= self._timing.max_rounds:
             return "max_rounds"
         if elapsed_s - (self._least_s or 0.0) + round_s > self._timing.max_seconds:
@@ -92,21 +94,41 @@ class Sampler:
         return compare(cost, self._timing.tie_pct, self._timing.confidence, len(self._timing.looks))
 
     def _look(self) -> None:
-        comparisons = [(family, self.comparison(family)) for family in self._bundle.families]
-        self.resolved = self.rounds >= self._least_rounds and all(found.resolved for _, found in comparisons)
+        through, slow = self.rounds >= self._least_rounds, self._timing.goal == "full"
         wanted: set[int] = set()
-        for family, comparison in comparisons:
-            for c in self._contenders(comparison):
+        for family in self._bundle.families:
+            comparison = self.comparison(family)
+            staying, found = self._top(comparison) if self._timing.goal == "top" else self._contenders(comparison)
+            through, slow = through and found, slow or self._slow_leave(comparison, staying)
+            for c in staying:
                 wanted.update(self._index[p.gemm.gemm_id] for p in family.candidates[c].parts)
-        staying = [i for i in self._live if i in wanted]
-        if len(staying) < len(self._live) and not self._left_at:
+        live = [i for i in self._live if i in wanted]
+        if len(live) < len(self._live) and slow and not self._left_at:
             self._left_at = self._planned - self._first  # it is in those in flight too
-        self._live = staying
+        self._live, self.resolved = live, through
 
-    def _contenders(self, comparison: Comparison) -> list[int]:
-        """Candidates that may still be within ``race_pct`` of the best: the others leave the rounds for good."""
+    def _contenders(self, comparison: Comparison) -> tuple[list[int], bool]:
+        """Candidates that may still be within ``race_pct`` of the best, and whether the order is resolved.
+
+        The others leave the rounds for good.
+        """
         if not comparison.order:
-            return []
+            return [], comparison.resolved
         estimate, half = comparison.against(comparison.order[0], comparisons=len(comparison.order) - 1)
-        limit = math.log1p(self._timing.race_pct / 100)
-        return [i for i in comparison.order if not estimate[i] - half[i] > limit]
+        return [i for i in comparison.order if not estimate[i] - half[i] > self._far], comparison.resolved
+
+    def _top(self, comparison: Comparison) -> tuple[list[int], bool]:
+        """Candidates that may still tie with the best, and whether one is known to be within a tie of all."""
+        found = race(comparison)
+        if found is None:
+            return comparison.order, not comparison.order
+        return [i for i in comparison.order if not found.out[i]], found.decided
+
+    @property
+    def _far(self) -> float:
+        return math.log1p(self._timing.race_pct / 100)
+
+    def _slow_leave(self, comparison: Comparison, staying: Sequence[int]) -> bool:
+        """Whether one leaves that is so slow that the others run otherwise without it."""
+        leaving = np.setdiff1d(comparison.measured, staying)
+        return bool((comparison.effect[leaving] - np.nanmin(comparison.effect, initial=np.inf) > self._far).any())

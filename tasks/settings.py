@@ -6,6 +6,8 @@ from dataclasses import dataclass
 PROTOCOLS = ("interleaved", "seed")
 L2_REGIMES = ("rotate", "hot", "flush")
 POWER_REGIMES = ("sustained", "burst")
+GOALS = ("full", "top")
+"""What the rounds are for: the whole order, or a best Candidate that is within ``tie_pct`` of every other."""
 PROTOCOL_VERSION = {"interleaved": 1, "seed": 1}
 """Raised when a protocol's procedure changes: rankings never mix versions."""
 
@@ -16,7 +18,10 @@ BURST_IDLE_S = 0.02
 """``timing.power=burst``: rest before each visit, on a GPU."""
 
 LOOK_GROWTH = 1.4
-"""The order is looked at after ``min_rounds``, then each time that the rounds have grown by this factor."""
+"""The order is looked at after the least rounds, then each time that the rounds have grown by this factor."""
+
+TOP_ROUNDS = 5
+"""``timing.goal=top``: rounds before the first look, or ``min_rounds`` where these are fewer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,13 +43,19 @@ class Timing:
     soak_max_s: float = 30.0
     seed: int = 0
     redo_throttled: int = 2
+    goal: str = "full"
+
+    @property
+    def least_rounds(self) -> int:
+        """Rounds before a Family may stop."""
+        return self.min_rounds if self.goal == "full" else min(TOP_ROUNDS, self.min_rounds)
 
     @property
     def looks(self) -> tuple[int, ...]:
         """After how many rounds the order is looked at; every look may stop them, so each has its share of error."""
         if self.protocol == "seed":
             return (1,)
-        found = [self.min_rounds]
+        found = [self.least_rounds]
         while found[-1] < self.max_rounds:
             found.append(min(self.max_rounds, math.ceil(found[-1] * LOOK_GROWTH)))
         return tuple(found)

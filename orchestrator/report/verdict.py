@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.tables import parameters, stop_reasons, tflops
+from orchestrator.tables import best_found, parameters, stop_reasons, tflops
 
 Row = dict[str, Any]
 
@@ -141,6 +141,8 @@ def _state(row: Row) -> str:
     reasons = ", ".join(stop_reasons(row))
     if row["protocol"] == "seed":
         return "One figure a shape: no intervals" + (f"; not all ({reasons})" if reasons else "")
+    if best_found(row):
+        return "The best is found; the order of the others is not resolved"
     if not _resolved(row):
         return "The order was not resolved" + (f" ({reasons})" if reasons else "")
     return ""

@@ -1,0 +1,72 @@
+"""Who is the best: a race in which the slower ones leave, with a bound on the chance that it ends wrong.
+
+A Candidate is out of the top once its interval beside the leader excludes 0 and it is ``tie_pct`` or more behind:
+once it no longer ties. The race is decided when the leader is known to be within ``tie_pct`` of every other that is
+left: the (epsilon, delta) of the literature on best-arm identification (Even-Dar et al. 2006, «Action elimination and
+stopping conditions»), epsilon being ``tie_pct`` and delta 1 - ``confidence``.
+
+Either goes wrong only where some Candidate looks better beside the truly best one than it is, by more than its
+interval. There are as many such pairs as other Candidates, one-sided; their chances add up to delta over all of them
+and all looks (Bonferroni). So with probability ``confidence`` the best never leaves and the one that is named is
+within ``tie_pct`` of it.
+
+In so few rounds a pair's own spread is hardly known: the quantiles for three degrees of freedom would ask for three
+times the rounds. The Candidates of a Family are measured alike, so a pair's variance is moderated by that of the
+others (Smyth 2004, «Linear models and empirical Bayes methods»), as if PRIOR_DF of its degrees of freedom had been
+seen on a typical pair.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.statistics import MIN_ROUNDS, Comparison, Floats, Location, t_quantile, trimmed
+
+PRIOR_DF = 8
+PRIOR_WIDER = 1.1
+"""A typical pair's variance is the median one times this: the median of squares is below their mean."""
+
+FEW_PAIRS = 3
+"""Below this the others say nothing of a pair's variance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Where a race stands. leader: the Candidate that is best so far. out[candidates]: who is known not to tie with it.
+
+    decided: the leader is within the tie of every other that was measured in all rounds, by its interval.
+    """
+
+    leader: int
+    out: NDArray[np.bool_]
+    decided: bool
+
+
+def race(comparison: Comparison) -> Race | None:
+    """Look at a Family's Candidates, of which those that stayed compete; None before there is anything to say."""
+    stayed = np.flatnonzero(comparison.stayed)
+    rounds = comparison.relative[comparison.settled][:, stayed]
+    if not len(stayed) or len(rounds) < MIN_ROUNDS:
+        return None
+    first = int(np.argmin(comparison.effect[stayed]))
+    leader = int(stayed[first])
+    out = ~comparison.stayed
+    others = np.delete(np.arange(len(stayed)), first)
+    if not len(others):
+        return Race(leader, out, decided=True)
+    location = trimmed(rounds[:, others] - rounds[:, [first]])
+    half = _half_widths(location, comparison.alpha / (len(comparison.measured) - 1))
+    out[stayed[others]] = (location.mean - half > 0) & (location.mean >= comparison.tie)
+    return Race(leader, out, decided=bool((half - location.mean <= comparison.tie).all()))
+
+
+def _half_widths(location: Location, alpha: float) -> Floats:
+    """Half-widths that one side of each pair's interval exceeds with probability ``alpha``."""
+    error, df = location.error, location.df
+    if len(error) >= FEW_PAIRS:
+        prior = PRIOR_WIDER * float(np.median(error**2))
+        error = np.sqrt((PRIOR_DF * prior + df * error**2) / (PRIOR_DF + df))
+        df = df + PRIOR_DF
+    factor = {int(each): t_quantile(2 * alpha, int(each)) for each in np.unique(df) if each > 0}
+    return np.asarray(error * np.array([factor.get(int(each), np.inf) for each in df]))

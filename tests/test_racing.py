@@ -1,0 +1,113 @@
+"""A race for the best: who leaves, when it is decided, and how often that is wrong."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from orchestrator.config import compose
+from orchestrator.space import expand_space, plan_hash
+from tasks.racing import race
+from tasks.sampling import Sampler
+from tasks.settings import Timing
+from tasks.statistics import Floats, compare
+from tests.builders import as_bundle, up_family
+from tests.test_sampling import FAMILY, TRUTH, FakeDevice, costs, run
+
+TIE = math.log1p(0.005)
+TOP = Timing(goal="top", max_seconds=1e9)
+
+
+def sampled(truth: Floats, rounds: int, noise: float | Floats, seed: int) -> Floats:
+    """Log costs with noise of its own for each Candidate, on a level that wanders."""
+    random = np.random.default_rng(seed)
+    level = np.cumsum(random.normal(0, 0.02, rounds))
+    return np.asarray(truth + noise * random.standard_normal((rounds, len(truth))) + level[:, None])
+
+
+def test_the_one_that_no_longer_ties_is_out_and_one_in_the_tie_is_not() -> None:
+    found = race(compare(sampled(np.array([0.0, 0.003, 0.006, 0.1]), 40, 0.0005, 0), 0.5, 0.95))
+    assert found is not None
+    assert (found.leader, found.decided) == (0, True)
+    assert found.out.tolist() == [False, False, True, True]
+
+
+def test_it_is_not_decided_before_the_leader_is_known_to_be_within_a_tie_of_every_other() -> None:
+    for rounds, decided in ((5, False), (1000, True)):
+        found = race(compare(sampled(np.array([0.0, 0.001]), rounds, 0.01, 1), 0.5, 0.95, looks=10))
+        assert found is not None
+        assert found.decided == decided
+        assert not found.out.any()
+
+
+def test_before_four_rounds_there_is_nothing_to_say_and_alone_nothing_to_decide() -> None:
+    assert race(compare(sampled(np.zeros(3), 3, 0.01, 0), 0.5, 0.95)) is None
+    assert race(compare(np.empty((0, 3)), 0.5, 0.95)) is None
+    alone = race(compare(sampled(np.zeros(1), 4, 0.01, 0), 0.5, 0.95))
+    assert alone is not None
+    assert (alone.leader, alone.decided) == (0, True)
+
+
+@pytest.mark.parametrize("unequal", [0.0, 0.5], ids=["equal noise", "unequal noise"])
+def test_at_most_one_race_in_twenty_ends_wrong(unequal: float) -> None:
+    """Four Candidates a hair outside the tie, over all the looks at which the race could have ended."""
+    wrong = lost = 0
+    trials, looks = 150, TOP.looks
+    for seed in range(trials):
+        random = np.random.default_rng(seed)
+        truth = np.concatenate([[0.0], np.full(4, 1.02 * TIE), random.uniform(TIE, 0.05, 7)])
+        log_cost = sampled(truth, looks[-1], 0.009 * np.exp(unequal * random.standard_normal(12)), seed)
+        for look in looks:
+            found = race(compare(log_cost[:look], TOP.tie_pct, TOP.confidence, len(looks)))
+            assert found is not None
+            log_cost[look:, found.out] = np.nan
+            if found.decided:
+                wrong += truth[found.leader] > TIE
+                break
+        lost += bool(np.isnan(log_cost[-1, 0]))
+    assert wrong <= 0.05 * trials
+    assert lost <= 0.05 * trials
+
+
+def test_with_a_goal_the_rounds_go_to_those_that_may_be_the_best() -> None:
+    bundle, best = as_bundle(FAMILY), int(np.argmin(TRUTH))
+    visits = {}
+    for goal in ("top", "full"):
+        timing = replace(TOP, goal=goal, race_pct=1e6)
+        sampler = Sampler(bundle, timing, range(20))
+        device = FakeDevice(costs(FAMILY, TRUTH), drift=0.01, noise=0.004, seed=3)
+        assert run(sampler, bundle, device) == {"top": "best_found", "full": "max_rounds"}[goal]
+        assert sampler.comparison(FAMILY).order[0] == best
+        visits[goal] = len(sampler.samples)
+    assert visits["top"] < visits["full"] / 3
+
+
+def test_after_one_that_is_far_behind_has_left_the_others_get_the_least_rounds_again() -> None:
+    family = up_family([128, 136, 144])
+    rounds = {}
+    for slow in (1.02, 2.0):
+        device = FakeDevice(costs(family, [1.0, 1.02, slow]), drift=0.0, noise=1e-5, seed=1)
+        sampler = Sampler(as_bundle(family), TOP, range(3))
+        assert run(sampler, as_bundle(family), device) == "best_found"
+        rounds[slow] = sampler.rounds
+    assert rounds[1.02] == TOP.least_rounds + 1  # one is in flight when the look decides
+    assert rounds[2.0] > 2 * TOP.least_rounds
+
+
+def test_a_family_of_one_candidate_has_nobody_to_race_against_and_gets_its_rounds() -> None:
+    family = up_family([128])
+    sampler = Sampler(as_bundle(family), TOP, [0])
+    assert (
+        run(sampler, as_bundle(family), FakeDevice(costs(family, [1.0]), drift=0.0, noise=1e-3, seed=1)) == "best_found"
+    )
+    assert TOP.min_rounds <= sampler.rounds <= TOP.min_rounds + 1
+
+
+def test_runs_from_before_there_was_a_goal_are_those_of_the_whole_order() -> None:
+    hashes = {}
+    for goal in ("full", "top"):
+        config = compose("cpu", [f"timing.goal={goal}"])
+        hashes[goal] = plan_hash(config, expand_space(config))
+    config = compose("cpu", [])
+    assert plan_hash(config, expand_space(config)) == hashes["full"] != hashes["top"]
