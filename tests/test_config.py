@@ -52,7 +52,7 @@ def test_the_schema_keys_are_frozen() -> None:
         *(f"space.{name}" for name in ("expert_d_ff", "model", "where")),
         *(f"timing.{name}" for name in ("protocol", "l2", "power", "min_rounds", "max_rounds", "max_seconds")),
         *(f"timing.{name}" for name in ("tie_pct", "race_pct", "confidence", "lead_calls", "visit_us")),
-        *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "seed", "redo_throttled")),
+        *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "seed", "redo_throttled", "goal")),
         *(f"cluster.{name}" for name in ("gpu", "address", "start_timeout_s", "placement", "canary_every", "max_gpus")),
         *(f"cluster.{name}" for name in ("fallback", "reference_gpu")),
         *(f"run.{name}" for name in ("dir", "name", "max_failure_share", "least_deadline_s")),
