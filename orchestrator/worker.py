@@ -99,6 +99,7 @@ class Worker:
     def _result(self, assignment: Assignment, measurement: Measurement) -> Result:
         failed = tuple(facts for facts in measurement.facts if facts.status != "ok")
         reading = canary_reading(assignment, measurement) if assignment.is_canary else None
+        encode: Callable[[pa.Table], bytes] = pkgutil.resolve_name("orchestrator.store:shard_file")
         return Result(shard=encode(shard(self._spec, assignment, measurement)), failed=failed, canary_s=reading)
 
 
@@ -139,17 +140,6 @@ def shard(spec: WorkerSpec, assignment: Assignment, measurement: Measurement) ->
     )
 
 
-def encode(table: "pa.Table") -> bytes:
-    """Write a table as an Arrow IPC stream. Ray's own serializer takes ten times as long for a hundred columns."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
-
-
 class Reports:
     """What the measuring thread says, for another one that passes it on to the driver.
 
@@ -159,7 +149,8 @@ class Reports:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Progress | None] = SimpleQueue()
-        self._limited = rate_limited(self._queue.put, PROGRESS_EVERY_S)
+        # That it prepares, a worker has said before it begins.
+        self._limited = rate_limited(self._queue.put, PROGRESS_EVERY_S, state="prepare")
         self._trying: str | None = None
         self._awaited: Progress | None = None
         self._sent = threading.Event()
@@ -190,13 +181,13 @@ class Reports:
 
 
 def rate_limited(
-    send: Callable[[Progress], None], every_s: float, clock: Callable[[], float] = time.monotonic
+    send: Callable[[Progress], None], every_s: float, clock: Callable[[], float] = time.monotonic, state: str = ""
 ) -> Callable[[Progress], None]:
     """Pass on a change of state at once and everything else at most every ``every_s`` seconds.
 
-    Whatever wakes another thread of the process costs the measuring thread time.
+    Whatever wakes another thread of the process costs the measuring thread time. state: what is known already.
     """
-    last_state, last_time = "", 0.0
+    last_state, last_time = state, clock() if state else 0.0
 
     def on_progress(progress: Progress) -> None:
         nonlocal last_state, last_time

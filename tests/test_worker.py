@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.engine import Failure, Placed, Result
@@ -60,7 +61,7 @@ def test_reports_its_device_then_progress_and_a_shard() -> None:
     ]
     assert isinstance(result, Result)
     assert [facts.status for facts in result.failed] == ["oom"]
-    rows = pa.ipc.open_stream(result.shard).read_all().to_pylist()
+    rows = pq.read_table(pa.BufferReader(result.shard)).to_pylist()
     assert {(row["bundle_id"], row["attempt"]) for row in rows} == {(bundle(8).bundle_id, 2)}
     assert [row["record"] for row in rows] == ["facts"] * 2 + ["sample"] * 2
 
