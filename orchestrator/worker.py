@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator import canary
@@ -144,7 +144,8 @@ class Reports:
     """What the measuring thread says, for another one that passes it on to the driver.
 
     The measuring thread goes on at once, except after a report that names the Gemm which runs alone now, or says that
-    none does any more: should the process die next, the driver must know.
+    none does any more: should the process die next, the driver must know. Others wait until PROGRESS_EVERY_S after the
+    last one, and are dropped where more can be said by then: of a short Bundle there is nothing to tell but its end.
     """
 
     def __init__(self) -> None:
@@ -154,6 +155,7 @@ class Reports:
         self._trying: str | None = None
         self._awaited: Progress | None = None
         self._sent = threading.Event()
+        self._due = time.monotonic() + PROGRESS_EVERY_S  # the worker has just said that it begins
 
     def put(self, progress: Progress) -> None:
         """Hand a report over."""
@@ -171,10 +173,20 @@ class Reports:
 
     def get(self) -> Progress | None:
         """Wait for the next report; None at the end."""
-        return self._queue.get()
+        held: Progress | None = None
+        while held is None or time.monotonic() < self._due:
+            try:
+                report = self._queue.get(timeout=None if held is None else max(0.0, self._due - time.monotonic()))
+            except Empty:
+                break
+            if report is None or report is self._awaited:
+                return report
+            held = report
+        return held
 
     def passed_on(self, report: Progress) -> None:
         """Note that Ray has a report."""
+        self._due = time.monotonic() + PROGRESS_EVERY_S
         if report is self._awaited:
             time.sleep(SENT_S)
             self._sent.set()
