@@ -44,6 +44,7 @@ class ShardReader:
     def __init__(self, paths: Sequence[Path], schema: pa.Schema, version: int) -> None:
         """Read every file's footer and set the corrupt ones aside."""
         self._schema = schema
+        self._names = frozenset(schema.names)  # which the schema lists anew at each call
         self._problems: dict[str, str] = {}
         # A flipped bit inside a page is found by the page's checksum, which readers ignore unless told.
         scan = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
@@ -71,7 +72,7 @@ class ShardReader:
             fragment = self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
             metadata = fragment.metadata.metadata or {}
             # Only pages have checksums: a flipped bit in a column's name would make it one without values.
-            strange = [name for name in fragment.physical_schema.names if name not in self._schema.names]
+            strange = [name for name in fragment.physical_schema.names if name not in self._names]
         except _UNREADABLE as error:
             self._set_aside(str(path), str(error))
             return
