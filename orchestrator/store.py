@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from orchestrator import shard
 from orchestrator.atomic import write_atomic
 from orchestrator.columns import SCHEMA_VERSION, SHARD_SCHEMA
+from orchestrator.compacted import COMPACTED, Compacted, compacted_name
 from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.reading import ShardReader
 from orchestrator.schema import RUN_NAME
@@ -168,8 +169,12 @@ class RunStore:
         return tuple(sorted(self.path.glob("shards/gpu=*/device=*/[!.]*.parquet")))
 
     def attempts(self) -> list[tuple[str, str, int]]:
-        """Return (device, Bundle, attempt) of every Shard, also of corrupt ones, as the files' names have them."""
-        parts = [(path.parent.name, path.name.rsplit(".", 2)) for path in self.shard_paths()]
+        """Return (device, Bundle, attempt) of every Shard, also of corrupt ones, as the files' names have them.
+
+        Of compacted Shards, as they had them.
+        """
+        names = ((path.parent.name, name) for path in self.shard_paths() for name in (path.name, *_replaced(path)))
+        parts = [(device, name.rsplit(".", 2)) for device, name in dict.fromkeys(names)]
         return [
             (device.removeprefix("device="), name[0], int(name[1]))
             for device, name in parts
@@ -189,9 +194,8 @@ class RunStore:
         except Timeout:
             manifest = self.manifest()
             who = f"process {manifest.get('pid', '?')} on {manifest.get('host', '?')}"
-            raise StoreError(
-                f"run {self.path} is being worked on by another driver ({who}): wait until it ends"
-            ) from None
+            driver = f"another driver ({who})" if manifest.get("status", "running") == "running" else "another process"
+            raise StoreError(f"run {self.path} is being worked on by {driver}: wait until it ends") from None
         except OSError as error:
             raise StoreError(f"cannot lock the run {self.path}: {error.strerror or error}") from error
         try:
@@ -213,9 +217,24 @@ class RunStore:
         self._write(path, _parquet([facts, samples] if samples.num_rows else [facts]))
         return path
 
+    def write_compacted(
+        self, device: Path, facts: pa.Table, samples: pa.Table, contents: Compacted, check: Callable[[Path], None]
+    ) -> Path:
+        """Write the rows of Shards of one device's directory as one file; return its path.
+
+        check: is given the file before it has its name; if it raises, the file never gets it.
+        """
+        taken = [name for path in device.glob("[!.]*.parquet") for name in (path.name, *_replaced(path))]
+        numbers = [int(found[1]) for found in map(COMPACTED.fullmatch, taken) if found]
+        path = device / compacted_name(1 + max(numbers, default=0))
+        described = facts.replace_schema_metadata({**SHARD_SCHEMA.metadata, **contents.metadata()})
+        groups = [described, samples.replace_schema_metadata(described.schema.metadata)]
+        write_atomic(path, _parquet(groups if samples.num_rows else groups[:1]), check)
+        return path
+
     def reader(self) -> ShardReader:
         """Open all Shards as one dataset; the corrupt ones are set aside and named in ``problems``."""
-        return ShardReader(self.shard_paths(), SHARD_SCHEMA, SCHEMA_VERSION)
+        return shard_reader(self.shard_paths)
 
     def manifest(self) -> dict[str, Any]:
         """Return the manifest, or nothing where there is none (``shards/`` alone is still a run).
@@ -261,6 +280,22 @@ class RunStore:
         write_atomic(path, content)
         if self.on_write is not None:
             self.on_write(path)
+
+
+def shard_reader(paths: Callable[[], Sequence[Path]]) -> ShardReader:
+    """Open the Shards that ``paths`` lists as one dataset."""
+    return ShardReader(paths, SHARD_SCHEMA, SCHEMA_VERSION)
+
+
+def _replaced(path: Path) -> tuple[str, ...]:
+    """Names of the files whose rows a compacted file holds; none of one that cannot be read, or is none."""
+    if not COMPACTED.fullmatch(path.name):
+        return ()
+    try:
+        found = Compacted.of(pq.read_metadata(path).metadata or {})
+    except (pa.ArrowException, OSError, ValueError):
+        return ()
+    return found.replaces if found else ()
 
 
 def _wrong(manifest: Mapping[str, Any]) -> list[str]:
