@@ -20,7 +20,7 @@ _SOUND = "row is sound"
 """A column that a scan adds."""
 
 
-class _UnsoundError(Exception):
+class UnsoundError(Exception):
     """Rows that lack what every row has."""
 
 
@@ -28,7 +28,7 @@ class _VanishedError(Exception):
     """A file that was listed is gone: its rows were compacted meanwhile."""
 
 
-_UNREADABLE = (pa.ArrowException, OSError, _UnsoundError)
+UNREADABLE = (pa.ArrowException, OSError, UnsoundError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +54,8 @@ class ShardFile:
     @property
     def replaces(self) -> frozenset[str]:
         """Paths of the files whose rows it holds."""
-        names = self.compacted.replaces if self.compacted else ()
-        return frozenset(str(Path(self.path).with_name(name)) for name in names)
+        folder, names = Path(self.path).parent, self.compacted.replaces if self.compacted else ()
+        return frozenset(f"{folder}/{name}" for name in names)
 
 
 class ShardReader:
@@ -111,7 +111,7 @@ class ShardReader:
 
     def _open(self, path: Path) -> Iterator[ShardFile]:
         if path.exists() and not path.is_file() and not path.is_dir():
-            self._set_aside(str(path), "it is no file")  # opening a pipe would wait for ever
+            self.set_aside(str(path), "it is no file")  # opening a pipe would wait for ever
             return
         try:
             fragment = self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
@@ -119,25 +119,26 @@ class ShardReader:
             # Only pages have checksums: a flipped bit in a column's name would make it one without values.
             strange = [name for name in fragment.physical_schema.names if name not in self._names]
             compacted = Compacted.of(metadata)
-        except (*_UNREADABLE, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             if self._vanished(path):
                 raise _VanishedError from error
-            self._set_aside(str(path), str(error))
+            self.set_aside(str(path), str(error))
             return
         found = metadata.get(VERSION_KEY, b"")
         if not found.isdigit():
-            self._set_aside(str(path), "it has no schema_version: this program did not write it")
+            self.set_aside(str(path), "it has no schema_version: this program did not write it")
         elif int(found) > self._version:
             raise StoreError(
                 f"{path} has schema_version {int(found)}, newer than {self._version}, the newest that this version "
                 "reads: update the orchestrator"
             )
         elif strange:
-            self._set_aside(str(path), f"it has a column '{strange[0]}', which there is not")
+            self.set_aside(str(path), f"it has a column '{strange[0]}', which there is not")
         else:
             yield ShardFile(fragment=fragment, compacted=compacted)
 
-    def _set_aside(self, path: str, reason: str) -> None:
+    def set_aside(self, path: str, reason: str) -> None:
+        """Leave a file out from now on, and name it in ``problems``."""
         self._problems.setdefault(path, f"{path} is corrupt and was left out: {' '.join(reason.split())}")
 
     def _read(
@@ -150,14 +151,14 @@ class ShardReader:
             dataset = ds.FileSystemDataset([file.fragment for file in files], self._schema, self._format)
             table = dataset.to_table(columns=projection, filter=rows)
             if not pc.all(table[_SOUND], min_count=0).as_py():
-                raise _UnsoundError(_wrong(dataset, rows, conditions))
+                raise UnsoundError(_wrong(dataset, rows, conditions))
             return table.select(list(wanted))
 
         while True:
             live = self.files()
             try:
                 table = scan(live)
-            except _UNREADABLE:
+            except UNREADABLE:
                 if any(self._vanished(file.path) for file in live):
                     self._files = self._open_all()  # the same rows, in other files
                     continue
@@ -171,9 +172,9 @@ class ShardReader:
     def _sound(self, file: ShardFile, scan: Callable[[Sequence[ShardFile]], Any]) -> bool:
         try:
             scan([file])
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             if not self._vanished(file.path):
-                self._set_aside(file.path, str(error))
+                self.set_aside(file.path, str(error))
             return False
         return True
 
