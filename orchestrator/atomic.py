@@ -3,8 +3,10 @@
 import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from orchestrator.errors import StoreError
 
@@ -19,10 +21,20 @@ def write_atomic(path: Path, content: bytes, check: Callable[[Path], None] | Non
     Raises:
         StoreError: the directory cannot be written, the disk is full, …; nothing of the new file is left.
     """
+    with replacing(path, check) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, check: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
+    """Yield a file to write what takes the place of ``path`` when all is written, as ``write_atomic`` does it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_synced(temporary, content)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         if check is not None:
             check(temporary)
         os.replace(temporary, path)
@@ -56,10 +68,3 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -13,6 +13,7 @@ from orchestrator.canary import Reading
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.contest import Contest
 from orchestrator.fleet import Fleet, fleets
+from orchestrator.reading import ShardReader
 from orchestrator.shape import DIMENSIONS
 from orchestrator.store import RunStore
 from orchestrator.suspects import held_back, notes, readings, split, suspect_shards, without
@@ -64,12 +65,13 @@ class Ranking:
     visits: Mapping[ShardKey, Visits] = field(default_factory=dict, repr=False, compare=False)
 
 
-def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
+def rank(store: RunStore, *, include_suspects: bool = False, reader: ShardReader | None = None) -> Ranking:
     """Rank every Family of a run from its Shards alone; the same Shards give the same rows in the same order.
 
-    What a device measured while its canaries were bad counts only with ``include_suspects``.
+    What a device measured while its canaries were bad counts only with ``include_suspects``. reader: the run's, where
+    it is open already.
     """
-    sweep = _sweep(store, include_suspects=include_suspects)
+    sweep = _sweep(reader or store.reader(), include_suspects=include_suspects)
     doubts, suspects = sweep.doubts, sweep.suspects
     rows = [row for family in _families(sweep.facts) for row in rank_family(family, sweep.good, doubts)]
     return Ranking(
@@ -84,15 +86,14 @@ def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
 
 def contests(store: RunStore) -> Iterator[tuple[list[list[Row]], Contest]]:
     """Yield each Family as ``rank`` compares it: the facts rows of each Candidate by value, and their Contest."""
-    sweep = _sweep(store, include_suspects=False)
+    sweep = _sweep(store.reader(), include_suspects=False)
     for family in _families(sweep.facts):
         candidates = _candidates(without(family, sweep.doubts.suspects, sweep.good))
         yield candidates, Contest(candidates, sweep.good)
 
 
-def _sweep(store: RunStore, *, include_suspects: bool) -> "_Sweep":
+def _sweep(reader: ShardReader, *, include_suspects: bool) -> "_Sweep":
     """Read a run, judge its devices, and keep what is ranked."""
-    reader = store.reader()
     facts = [current(row) for row in reader.facts(FACTS_COLUMNS).table.to_pylist()]
     first = {shard_key(row): row["first_round"] or 0 for row in facts}
     found = visits_by_shard(reader.samples(SAMPLE_COLUMNS).table)

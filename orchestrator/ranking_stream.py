@@ -38,11 +38,15 @@ _SURVEYED = tuple(dict.fromkeys((*SHARD, *FAMILY, "axis", "canary", "first_round
 
 @dataclass(slots=True)
 class RankingStream:
-    """A ranking on its way. problems, notes: as ``Ranking`` has them; known once ``batches`` has begun."""
+    """A ranking on its way. problems, notes: as ``Ranking`` has them; known once ``batches`` has begun.
+
+    devices: how many measured something.
+    """
 
     reader: ShardReader
     include_suspects: bool = False
     notes: tuple[str, ...] = ()
+    devices: int = 0
     _files: list[ShardFile] = field(default_factory=list)
     _rows: OrderedDict[tuple[int, str], pa.Table] = field(default_factory=OrderedDict)
 
@@ -50,6 +54,11 @@ class RankingStream:
     def problems(self) -> tuple[str, ...]:
         """One line for each file that could not be read."""
         return self.reader.problems
+
+    @property
+    def rows(self) -> int:
+        """How many rows the run has, facts and samples."""
+        return sum(file.fragment.metadata.num_rows for file in self.reader.files())
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield the ranking (RANKING_SCHEMA), Families together and in order.
@@ -66,6 +75,7 @@ class RankingStream:
     def _place(self) -> "_Places":
         found = survey_files(self.reader, self._files)
         facts = found.facts
+        self.devices = len(pc.unique(facts["uuid"]))
         shard, sampled = _shards(facts, found.samples)
         canary = np.asarray(pc.starts_with(facts["bundle_id"], f"{PREFIX}-").to_numpy(zero_copy_only=False), dtype=bool)
         doubts = self._doubts(found, shard, sampled, canary)

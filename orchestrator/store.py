@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,8 +17,8 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from orchestrator import shard
-from orchestrator.atomic import write_atomic
-from orchestrator.columns import SCHEMA_VERSION, SHARD_SCHEMA
+from orchestrator.atomic import replacing, write_atomic
+from orchestrator.columns import RANKING_SCHEMA, SCHEMA_VERSION, SHARD_SCHEMA
 from orchestrator.compacted import COMPACTED, Compacted, compacted_name
 from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.reading import ShardReader
@@ -27,6 +29,11 @@ from tasks.settings import Timing
 
 MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": list, "status": str}
 """What of a manifest is read again, and what it must be."""
+# Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
+PARQUET: Mapping[str, Any] = MappingProxyType(
+    {"compression": "zstd", "write_page_checksum": True, "write_statistics": ["record"]}
+)
+"""How all Parquet files are written."""
 SECTIONS_READ = ("space", "timing", "rank")
 """Sections of its configuration that are read without being composed again."""
 
@@ -276,6 +283,27 @@ class RunStore:
         self._write(self.ranking_path, _parquet([table]))
         self._write(self.markdown_path, markdown.encode())
 
+    def write_ranking_batches(self, batches: Iterable[pa.Table], markdown: Callable[[], str]) -> None:
+        """Write a ranking that comes in batches, as ``write_ranking`` writes a whole one; then the Markdown.
+
+        A batch is encoded while the next one is made.
+        """
+        with (
+            replacing(self.ranking_path) as file,
+            pq.ParquetWriter(file, RANKING_SCHEMA, **PARQUET) as writer,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            last: Future[None] | None = None
+            for table in batches:
+                if last is not None:
+                    last.result()
+                last = pool.submit(writer.write_table, table, row_group_size=max(table.num_rows, 1))
+            if last is not None:
+                last.result()
+        if self.on_write is not None:
+            self.on_write(self.ranking_path)
+        self._write(self.markdown_path, markdown().encode())
+
     def _write(self, path: Path, content: bytes) -> None:
         write_atomic(path, content)
         if self.on_write is not None:
@@ -319,10 +347,7 @@ def _wrong(manifest: Mapping[str, Any]) -> list[str]:
 def _parquet(row_groups: Sequence[pa.Table]) -> bytes:
     """Encode tables of one schema as one Parquet file, each as a row group of its own."""
     sink = pa.BufferOutputStream()
-    schema = row_groups[0].schema
-    # Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
-    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": ["record"]}
-    with pq.ParquetWriter(sink, schema, **options) as writer:
+    with pq.ParquetWriter(sink, row_groups[0].schema, **PARQUET) as writer:
         for table in row_groups:
             writer.write_table(table, row_group_size=max(table.num_rows, 1))
     return bytes(sink.getvalue())

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import ranking_stream
+from orchestrator import large_ranking, ranking_stream
 from orchestrator.canary import canary_bundle
+from orchestrator.cli import main
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.compaction import compact
 from orchestrator.ranking import rank
@@ -241,3 +242,43 @@ def test_only_whole_families_are_regular() -> None:
         [2.0, 3.0],
         [1.0, 4.0],
     ]
+
+
+def test_a_large_run_is_ranked_in_batches_and_its_first_families_are_shown(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for h in (64, 128, 256):
+        keep(store, up_family([128, 256], h=h), COSTS, rounds=12, noise=0.01)
+    expected = rank(store).table
+    assert main(["rank", str(store.path)]) == 0
+    usual = capsys.readouterr().out
+    monkeypatch.setattr(large_ranking, "LARGE", 70)
+    monkeypatch.setattr(ranking_stream, "BATCH", 60)
+    assert main(["rank", str(store.path)]) == 0
+    assert capsys.readouterr().out == usual
+    assert pq.read_table(store.ranking_path, partitioning=None).equals(expected)
+    monkeypatch.setattr(large_ranking, "SHOWN", 3)
+    assert main(["rank", str(store.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "only the first 2 of 6 candidates are shown: all are in ranking.parquet" in shown
+    assert "6 ok" in shown
+    assert ("h=64" in shown, "h=128" in shown) == (True, False)
+    assert "only the first 2 of 6" in store.markdown_path.read_text()
+    assert pq.read_table(store.ranking_path, partitioning=None).equals(expected)
+
+
+def test_a_large_run_with_a_damaged_file_is_ranked_without_it(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(store, mlp_family([128, 256]), COSTS)
+    bad = keep(store, up_family([128, 256]), COSTS, noise=0.01)
+    metadata = pq.ParquetFile(bad).metadata
+    place = metadata.row_group(0).column(metadata.schema.names.index("flops"))
+    content = bytearray(bad.read_bytes())
+    content[place.dictionary_page_offset + place.total_compressed_size - 1] ^= 1
+    bad.write_bytes(content)
+    monkeypatch.setattr(large_ranking, "LARGE", 1)
+    assert main(["rank", str(store.path)]) == 1
+    assert f"{bad} is corrupt and was left out" in " ".join(capsys.readouterr().out.split())
+    assert pq.read_table(store.ranking_path, partitioning=None).equals(rank(store).table)
+    assert not list(store.path.rglob(".*.tmp"))
