@@ -3,25 +3,42 @@
 import contextlib
 import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from orchestrator.errors import StoreError
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, check: Callable[[Path], None] | None = None) -> None:
     """Write ``content`` to ``path`` so that a reader sees the old file, the new one, or none: never a part of it.
+
+    check: is given the written file before it gets its name; if it raises, the file never gets it.
 
     Raises:
         StoreError: the directory cannot be written, the disk is full, …; nothing of the new file is left.
     """
+    with replacing(path, check) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, check: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
+    """Yield a file to write what takes the place of ``path`` when all is written, as ``write_atomic`` does it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_synced(temporary, content)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if check is not None:
+            check(temporary)
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
@@ -44,14 +61,7 @@ def sweep_temporaries(root: Path) -> list[Path]:
     return torn
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Make the rename itself durable: without it a power cut may forget the new name."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:

@@ -49,7 +49,7 @@ class Contest:
         totals = np.column_stack([seconds.sum(axis=1) for seconds in undisturbed])
         self._totals = totals
         self._percentiles = _over_devices(totals, lengths, lambda rows: percentiles(rows, PERCENTILES))
-        self._cv = _over_devices(totals, lengths, _variation)
+        self._cv = _over_devices(totals, lengths, variation)
         # All parts of all Candidates at once: one call per column would take longer than all the rest.
         parts = np.concatenate(undisturbed, axis=1)
         self._medians = _over_devices(parts, lengths, lambda rows: percentiles(rows, [50])[0])
@@ -155,7 +155,7 @@ def _over_devices(values: Seconds, lengths: Sequence[int], figure: Callable[[Sec
     return middle
 
 
-def _variation(totals: Seconds) -> Seconds:
+def variation(totals: Seconds) -> Seconds:
     """Coefficient of variation of each column over its finite rounds; NaN with fewer than two."""
     finite = np.isfinite(totals)
     count = finite.sum(axis=0)
@@ -193,9 +193,9 @@ def _ratio(name: str, candidate: int, over: tuple[Seconds, Seconds] | None, *, i
     middle = -estimate if inverse else estimate
     known = math.isfinite(half)
     return {
-        name: math.exp(middle),
-        f"{name}_low": math.exp(middle - half) if known else None,
-        f"{name}_high": math.exp(middle + half) if known else None,
+        name: float(np.exp(middle)),
+        f"{name}_low": float(np.exp(middle - half)) if known else None,
+        f"{name}_high": float(np.exp(middle + half)) if known else None,
     }
 
 

@@ -13,6 +13,7 @@ from orchestrator.canary import Reading
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.contest import Contest
 from orchestrator.fleet import Fleet, fleets
+from orchestrator.reading import ShardReader
 from orchestrator.shape import DIMENSIONS
 from orchestrator.store import RunStore
 from orchestrator.suspects import held_back, notes, readings, split, suspect_shards, without
@@ -26,7 +27,7 @@ Row = dict[str, Any]
 REGIME = ("gpu", "protocol", "protocol_version", "l2", "power")
 """What rankings never mix: each combination found in a run is ranked on its own."""
 
-_FAMILY = (*REGIME, "role", "dtype", "h", "tp", "batch", "seq", "family_id")
+FAMILY = (*REGIME, "role", "dtype", "h", "tp", "batch", "seq", "family_id")
 _TELEMETRY = (
     "sm_clock_mean_mhz",
     "sm_clock_min_mhz",
@@ -44,7 +45,7 @@ _SHARD = ("uuid", "host", "bundle_id", "attempt", "canary")
 _MEASURING = ("first_round", "tie_pct", "confidence", "looks", "stop_reason")
 _PART = ("part", "gemm_id", "kind", "b", "m", "n", "k", "flops", "status", "message", "launch", "energy_j")
 
-FACTS_COLUMNS = tuple(dict.fromkeys((*_FAMILY, *_POINT, *_TELEMETRY, *_SHARD, *_MEASURING, *_PART)))
+FACTS_COLUMNS = tuple(dict.fromkeys((*FAMILY, *_POINT, *_TELEMETRY, *_SHARD, *_MEASURING, *_PART)))
 """What of the facts rows a ranking is made from: a third of what there is."""
 
 
@@ -64,14 +65,15 @@ class Ranking:
     visits: Mapping[ShardKey, Visits] = field(default_factory=dict, repr=False, compare=False)
 
 
-def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
+def rank(store: RunStore, *, include_suspects: bool = False, reader: ShardReader | None = None) -> Ranking:
     """Rank every Family of a run from its Shards alone; the same Shards give the same rows in the same order.
 
-    What a device measured while its canaries were bad counts only with ``include_suspects``.
+    What a device measured while its canaries were bad counts only with ``include_suspects``. reader: the run's, where
+    it is open already.
     """
-    sweep = _sweep(store, include_suspects=include_suspects)
+    sweep = _sweep(reader or store.reader(), include_suspects=include_suspects)
     doubts, suspects = sweep.doubts, sweep.suspects
-    rows = [row for family in _families(sweep.facts) for row in _rank_family(family, sweep.good, doubts)]
+    rows = [row for family in _families(sweep.facts) for row in rank_family(family, sweep.good, doubts)]
     return Ranking(
         table=pa.Table.from_pylist(rows, schema=RANKING_SCHEMA),
         problems=sweep.problems,
@@ -84,16 +86,15 @@ def rank(store: RunStore, *, include_suspects: bool = False) -> Ranking:
 
 def contests(store: RunStore) -> Iterator[tuple[list[list[Row]], Contest]]:
     """Yield each Family as ``rank`` compares it: the facts rows of each Candidate by value, and their Contest."""
-    sweep = _sweep(store, include_suspects=False)
+    sweep = _sweep(store.reader(), include_suspects=False)
     for family in _families(sweep.facts):
         candidates = _candidates(without(family, sweep.doubts.suspects, sweep.good))
         yield candidates, Contest(candidates, sweep.good)
 
 
-def _sweep(store: RunStore, *, include_suspects: bool) -> "_Sweep":
+def _sweep(reader: ShardReader, *, include_suspects: bool) -> "_Sweep":
     """Read a run, judge its devices, and keep what is ranked."""
-    reader = store.reader()
-    facts = [_current(row) for row in reader.facts(FACTS_COLUMNS).table.to_pylist()]
+    facts = [current(row) for row in reader.facts(FACTS_COLUMNS).table.to_pylist()]
     first = {shard_key(row): row["first_round"] or 0 for row in facts}
     found = visits_by_shard(reader.samples(SAMPLE_COLUMNS).table)
     visits = {key: seen.since(first[key]) for key, seen in found.items() if key in first}
@@ -108,7 +109,7 @@ def _sweep(store: RunStore, *, include_suspects: bool) -> "_Sweep":
         good=good,
         readings=read,
         suspects=suspects,
-        doubts=_Doubts(verdict=verdict, suspects=frozenset() if include_suspects else suspects),
+        doubts=Doubts(verdict=verdict, suspects=frozenset() if include_suspects else suspects),
         problems=reader.problems,
     )
 
@@ -122,12 +123,12 @@ class _Sweep:
     good: Mapping[ShardKey, Visits]
     readings: list[Reading]
     suspects: frozenset[ShardKey]
-    doubts: "_Doubts"
+    doubts: "Doubts"
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Doubts:
+class Doubts:
     """Which Shards are left out, and the verdict that says why."""
 
     verdict: Verdict
@@ -143,7 +144,7 @@ def _latest(facts: Sequence[Row], visits: Mapping[ShardKey, Visits], good: Mappi
     return [row for row in facts if latest[row["uuid"], row["bundle_id"]][-1] == row["attempt"]]
 
 
-def _current(row: Row) -> Row:
+def current(row: Row) -> Row:
     """A facts row with what version 1 did not write: there d_ff was chosen, in forward passes."""
     if row["axis"] is not None:
         return row
@@ -154,13 +155,13 @@ def _current(row: Row) -> Row:
 def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
     def family(row: Row) -> tuple[Any, ...]:
         # What is chosen differs within the Family: of h, by which Families are sorted, only a fixed one counts.
-        return tuple(-1 if row[name] is None or name == row["axis"] else row[name] for name in _FAMILY)
+        return tuple(-1 if row[name] is None or name == row["axis"] else row[name] for name in FAMILY)
 
     for _, rows in itertools.groupby(sorted(facts, key=family), key=family):
         yield list(rows)
 
 
-def _rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts: _Doubts) -> list[Row]:
+def rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts: Doubts) -> list[Row]:
     """Rank the Candidates of one Family; those without a complete measurement come last, by value."""
     rows = without(rows, doubts.suspects, visits)
     candidates = _candidates(rows)

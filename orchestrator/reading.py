@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from orchestrator.compacted import Compacted
 from orchestrator.errors import StoreError
 from orchestrator.sound_rows import FACTS, SAMPLE, all_true
 
@@ -19,11 +20,15 @@ _SOUND = "row is sound"
 """A column that a scan adds."""
 
 
-class _UnsoundError(Exception):
+class UnsoundError(Exception):
     """Rows that lack what every row has."""
 
 
-_UNREADABLE = (pa.ArrowException, OSError, _UnsoundError)
+class _VanishedError(Exception):
+    """A file that was listed is gone: its rows were compacted meanwhile."""
+
+
+UNREADABLE = (pa.ArrowException, OSError, UnsoundError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,26 +39,56 @@ class Read:
     problems: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardFile:
+    """A file that can be opened. compacted: what it says of itself, where it is a compacted one."""
+
+    fragment: ds.ParquetFileFragment
+    compacted: Compacted | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return str(self.fragment.path)
+
+    @property
+    def replaces(self) -> frozenset[str]:
+        """Paths of the files whose rows it holds."""
+        folder, names = Path(self.path).parent, self.compacted.replaces if self.compacted else ()
+        return frozenset(f"{folder}/{name}" for name in names)
+
+
 class ShardReader:
     """All Shards behind one ``pyarrow.dataset``; ``problems`` names those that are corrupt.
+
+    A Shard that is both alone and in a sound compacted file counts once. A run may be compacted while it is read.
 
     Raises:
         StoreError: a newer version of this program wrote one of them.
     """
 
-    def __init__(self, paths: Sequence[Path], schema: pa.Schema, version: int) -> None:
-        """Read every file's footer and set the corrupt ones aside."""
+    def __init__(self, paths: Callable[[], Sequence[Path]], schema: pa.Schema, version: int) -> None:
+        """Read every file's footer and set the corrupt ones aside. paths: lists the files that there are."""
+        self._paths = paths
         self._schema = schema
+        self._version = version
+        self._names = frozenset(schema.names)  # which the schema lists anew at each call
         self._problems: dict[str, str] = {}
         # A flipped bit inside a page is found by the page's checksum, which readers ignore unless told.
         scan = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         self._format = ds.ParquetFileFormat(default_fragment_scan_options=scan)
-        self._fragments = [fragment for path in paths for fragment in self._open(path, version)]
+        self._files = self._open_all()
 
     @property
     def problems(self) -> tuple[str, ...]:
         """One line for each corrupt file found so far."""
         return tuple(self._problems.values())
+
+    def files(self) -> list[ShardFile]:
+        """Return the files whose rows are read: neither corrupt nor replaced by one that is not."""
+        sound = [file for file in self._files if file.path not in self._problems]
+        replaced = frozenset[str]().union(*(file.replaces for file in sound))
+        return [file for file in sound if file.path not in replaced]
 
     def facts(self, columns: Sequence[str] | None = None) -> Read:
         """Read the facts rows, of all columns or of these."""
@@ -63,32 +98,47 @@ class ShardReader:
         """Read the sample rows, of all columns or of these."""
         return self._read(columns, _other_than("facts"), SAMPLE)
 
-    def _open(self, path: Path, version: int) -> Iterator[ds.ParquetFileFragment]:
+    def _open_all(self) -> list[ShardFile]:
+        while True:
+            try:
+                return [file for path in self._paths() for file in self._open(path)]
+            except _VanishedError:
+                continue
+
+    def _vanished(self, path: str | Path) -> bool:
+        """Whether the file is gone since it was listed; a link to nowhere is listed again."""
+        return not Path(path).exists() and Path(path) not in self._paths()
+
+    def _open(self, path: Path) -> Iterator[ShardFile]:
         if path.exists() and not path.is_file() and not path.is_dir():
-            self._set_aside(str(path), "it is no file")  # opening a pipe would wait for ever
+            self.set_aside(str(path), "it is no file")  # opening a pipe would wait for ever
             return
         try:
             fragment = self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
             metadata = fragment.metadata.metadata or {}
             # Only pages have checksums: a flipped bit in a column's name would make it one without values.
-            strange = [name for name in fragment.physical_schema.names if name not in self._schema.names]
-        except _UNREADABLE as error:
-            self._set_aside(str(path), str(error))
+            strange = [name for name in fragment.physical_schema.names if name not in self._names]
+            compacted = Compacted.of(metadata)
+        except (*UNREADABLE, ValueError) as error:
+            if self._vanished(path):
+                raise _VanishedError from error
+            self.set_aside(str(path), str(error))
             return
         found = metadata.get(VERSION_KEY, b"")
         if not found.isdigit():
-            self._set_aside(str(path), "it has no schema_version: this program did not write it")
-        elif int(found) > version:
+            self.set_aside(str(path), "it has no schema_version: this program did not write it")
+        elif int(found) > self._version:
             raise StoreError(
-                f"{path} has schema_version {int(found)}, newer than {version}, the newest that this version reads: "
-                "update the orchestrator"
+                f"{path} has schema_version {int(found)}, newer than {self._version}, the newest that this version "
+                "reads: update the orchestrator"
             )
         elif strange:
-            self._set_aside(str(path), f"it has a column '{strange[0]}', which there is not")
+            self.set_aside(str(path), f"it has a column '{strange[0]}', which there is not")
         else:
-            yield fragment
+            yield ShardFile(fragment=fragment, compacted=compacted)
 
-    def _set_aside(self, path: str, reason: str) -> None:
+    def set_aside(self, path: str, reason: str) -> None:
+        """Leave a file out from now on, and name it in ``problems``."""
         self._problems.setdefault(path, f"{path} is corrupt and was left out: {' '.join(reason.split())}")
 
     def _read(
@@ -97,26 +147,34 @@ class ShardReader:
         wanted = {name: pc.field(name) for name in (self._schema.names if columns is None else columns)}
         projection = {**wanted, _SOUND: all_true(conditions)}
 
-        def scan(fragments: Sequence[ds.ParquetFileFragment]) -> pa.Table:
-            dataset = ds.FileSystemDataset(fragments, self._schema, self._format)
+        def scan(files: Sequence[ShardFile]) -> pa.Table:
+            dataset = ds.FileSystemDataset([file.fragment for file in files], self._schema, self._format)
             table = dataset.to_table(columns=projection, filter=rows)
             if not pc.all(table[_SOUND], min_count=0).as_py():
-                raise _UnsoundError(_wrong(dataset, rows, conditions))
+                raise UnsoundError(_wrong(dataset, rows, conditions))
             return table.select(list(wanted))
 
-        try:
-            table = scan(self._fragments)
-        except _UNREADABLE:
-            # Only now is it worth reading one by one, to name the guilty.
-            self._fragments = [fragment for fragment in self._fragments if self._sound(fragment, scan)]
-            table = scan(self._fragments)
-        return Read(table=table, problems=self.problems)
+        while True:
+            live = self.files()
+            try:
+                table = scan(live)
+            except UNREADABLE:
+                if any(self._vanished(file.path) for file in live):
+                    self._files = self._open_all()  # the same rows, in other files
+                    continue
+                # Only now is it worth reading one by one, to name the guilty. What a guilty one replaced is read then.
+                guilty = [file for file in live if not self._sound(file, scan)]
+                if not guilty:
+                    raise
+                continue
+            return Read(table=table, problems=self.problems)
 
-    def _sound(self, fragment: ds.ParquetFileFragment, scan: Callable[[Sequence[ds.ParquetFileFragment]], Any]) -> bool:
+    def _sound(self, file: ShardFile, scan: Callable[[Sequence[ShardFile]], Any]) -> bool:
         try:
-            scan([fragment])
-        except _UNREADABLE as error:
-            self._set_aside(fragment.path, str(error))
+            scan([file])
+        except UNREADABLE as error:
+            if not self._vanished(file.path):
+                self.set_aside(file.path, str(error))
             return False
         return True
 

@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -15,8 +17,9 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from orchestrator import shard
-from orchestrator.atomic import write_atomic
-from orchestrator.columns import SCHEMA_VERSION, SHARD_SCHEMA
+from orchestrator.atomic import replacing, write_atomic
+from orchestrator.columns import RANKING_SCHEMA, SCHEMA_VERSION, SHARD_SCHEMA
+from orchestrator.compacted import COMPACTED, Compacted, compacted_name
 from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.reading import ShardReader
 from orchestrator.schema import RUN_NAME
@@ -26,6 +29,11 @@ from tasks.settings import Timing
 
 MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": list, "status": str}
 """What of a manifest is read again, and what it must be."""
+# Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
+PARQUET: Mapping[str, Any] = MappingProxyType(
+    {"compression": "zstd", "write_page_checksum": True, "write_statistics": ["record"]}
+)
+"""How all Parquet files are written."""
 SECTIONS_READ = ("space", "timing", "rank")
 """Sections of its configuration that are read without being composed again."""
 SHARD_COMPRESSION = dict.fromkeys(shard.SAMPLE_COLUMNS, "zstd")
@@ -178,8 +186,12 @@ class RunStore:
         return tuple(sorted(self.path.glob("shards/gpu=*/device=*/[!.]*.parquet")))
 
     def attempts(self) -> list[tuple[str, str, int]]:
-        """Return (device, Bundle, attempt) of every Shard, also of corrupt ones, as the files' names have them."""
-        parts = [(path.parent.name, path.name.rsplit(".", 2)) for path in self.shard_paths()]
+        """Return (device, Bundle, attempt) of every Shard, also of corrupt ones, as the files' names have them.
+
+        Of compacted Shards, as they had them.
+        """
+        names = ((path.parent.name, name) for path in self.shard_paths() for name in (path.name, *_replaced(path)))
+        parts = [(device, name.rsplit(".", 2)) for device, name in dict.fromkeys(names)]
         return [
             (device.removeprefix("device="), name[0], int(name[1]))
             for device, name in parts
@@ -199,9 +211,8 @@ class RunStore:
         except Timeout:
             manifest = self.manifest()
             who = f"process {manifest.get('pid', '?')} on {manifest.get('host', '?')}"
-            raise StoreError(
-                f"run {self.path} is being worked on by another driver ({who}): wait until it ends"
-            ) from None
+            driver = f"another driver ({who})" if manifest.get("status", "running") == "running" else "another process"
+            raise StoreError(f"run {self.path} is being worked on by {driver}: wait until it ends") from None
         except OSError as error:
             raise StoreError(f"cannot lock the run {self.path}: {error.strerror or error}") from error
         try:
@@ -230,9 +241,24 @@ class RunStore:
         self._write(path, content)
         return path
 
+    def write_compacted(
+        self, device: Path, facts: pa.Table, samples: pa.Table, contents: Compacted, check: Callable[[Path], None]
+    ) -> Path:
+        """Write the rows of Shards of one device's directory as one file; return its path.
+
+        check: is given the file before it has its name; if it raises, the file never gets it.
+        """
+        taken = [name for path in device.glob("[!.]*.parquet") for name in (path.name, *_replaced(path))]
+        numbers = [int(found[1]) for found in map(COMPACTED.fullmatch, taken) if found]
+        path = device / compacted_name(1 + max(numbers, default=0))
+        described = facts.replace_schema_metadata({**SHARD_SCHEMA.metadata, **contents.metadata()})
+        groups = [described, samples.replace_schema_metadata(described.schema.metadata)]
+        write_atomic(path, _parquet(groups if samples.num_rows else groups[:1]), check)
+        return path
+
     def reader(self) -> ShardReader:
         """Open all Shards as one dataset; the corrupt ones are set aside and named in ``problems``."""
-        return ShardReader(self.shard_paths(), SHARD_SCHEMA, SCHEMA_VERSION)
+        return shard_reader(self.shard_paths)
 
     def manifest(self) -> dict[str, Any]:
         """Return the manifest, or nothing where there is none (``shards/`` alone is still a run).
@@ -274,10 +300,47 @@ class RunStore:
         self._write(self.ranking_path, _parquet([table]))
         self._write(self.markdown_path, markdown.encode())
 
+    def write_ranking_batches(self, batches: Iterable[pa.Table], markdown: Callable[[], str]) -> None:
+        """Write a ranking that comes in batches, as ``write_ranking`` writes a whole one; then the Markdown.
+
+        A batch is encoded while the next one is made.
+        """
+        with (
+            replacing(self.ranking_path) as file,
+            pq.ParquetWriter(file, RANKING_SCHEMA, **PARQUET) as writer,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            last: Future[None] | None = None
+            for table in batches:
+                if last is not None:
+                    last.result()
+                last = pool.submit(writer.write_table, table, row_group_size=max(table.num_rows, 1))
+            if last is not None:
+                last.result()
+        if self.on_write is not None:
+            self.on_write(self.ranking_path)
+        self._write(self.markdown_path, markdown().encode())
+
     def _write(self, path: Path, content: bytes) -> None:
         write_atomic(path, content)
         if self.on_write is not None:
             self.on_write(path)
+
+
+def shard_reader(paths: Callable[[], Sequence[Path]]) -> ShardReader:
+    """Open the Shards that ``paths`` lists as one dataset."""
+    return ShardReader(paths, SHARD_SCHEMA, SCHEMA_VERSION)
+
+
+def _replaced(path: Path) -> tuple[str, ...]:
+    """Names of the files whose rows a compacted file holds; none of one that cannot be read, or is none."""
+    if not COMPACTED.fullmatch(path.name):
+        return ()
+    try:
+        found = Compacted.of(pq.read_metadata(path).metadata or {})
+    except (pa.ArrowException, OSError, ValueError):
+        return ()
+    return found.replaces if found else ()
 
 
 def _wrong(manifest: Mapping[str, Any]) -> list[str]:
@@ -301,10 +364,7 @@ def _wrong(manifest: Mapping[str, Any]) -> list[str]:
 def _parquet(row_groups: Sequence[pa.Table], compression: str | Mapping[str, str] = "zstd") -> bytes:
     """Encode tables of one schema as one Parquet file, each as a row group of its own."""
     sink = pa.BufferOutputStream()
-    schema = row_groups[0].schema
-    # Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
-    options = {"compression": compression, "write_page_checksum": True, "write_statistics": ["record"]}
-    with pq.ParquetWriter(sink, schema, **options) as writer:
+    with pq.ParquetWriter(sink, row_groups[0].schema, **{**PARQUET, "compression": compression}) as writer:
         for table in row_groups:
             writer.write_table(table, row_group_size=max(table.num_rows, 1))
     return bytes(sink.getvalue())

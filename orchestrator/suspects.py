@@ -1,6 +1,6 @@
 """Which Shards were measured while their device was not what its model is, and what is said of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,11 +66,11 @@ def held_back(rows: Sequence[Row], suspects: frozenset[ShardKey], verdict: Verdi
 
 
 def notes(
-    sweep: Sequence[Row], suspects: frozenset[ShardKey], good: Mapping[ShardKey, Visits], verdict: Verdict
+    sweep: Sequence[Row], suspects: frozenset[ShardKey], good: Container[ShardKey], verdict: Verdict
 ) -> tuple[str, ...]:
     """One line per bad device: what is wrong with it and what that means here.
 
-    good: the visits that are ranked; those of suspect Shards among them where they were asked for.
+    good: the Shards that are ranked; suspect ones among them where they were asked for.
     """
     families: dict[str, set[str]] = {}
     doubtful: dict[str, set[str]] = {}

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,12 @@ def family_tables(ranking: pa.Table, top: int) -> Iterator[FamilyTable]:
 
 def status_counts(ranking: pa.Table) -> dict[str, int]:
     """Candidates per status, ``ok`` first, then the most frequent."""
-    return _counts(ranking["status"].to_pylist())
+    return in_order(Counter(ranking["status"].to_pylist()))
+
+
+def in_order(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return Candidates per status, ``ok`` first, then the most frequent."""
+    return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", -item[1], item[0])))
 
 
 def tflops(value: float) -> str:
@@ -162,7 +167,9 @@ def _ties(rows: Sequence[Row]) -> Iterator[str]:
 def _failures(rows: Sequence[Row]) -> Iterator[str]:
     failed = [row for row in rows if row["rank"] is None]
     if failed:
-        counts = ", ".join(f"{count} {status}" for status, count in _counts([row["status"] for row in failed]).items())
+        counts = ", ".join(
+            f"{count} {status}" for status, count in in_order(Counter(row["status"] for row in failed)).items()
+        )
         message = " ".join(failed[0]["message"].split())
         short = message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
         yield f"not measured: {counts}; {failed[0]['axis']} {failed[0]['value']}: {short}"
@@ -209,8 +216,3 @@ def _versus_baseline(row: Row) -> str:
     if low is not None and high is not None and low <= 1.0 <= high:
         return "tie"
     return f"{(row['speedup'] - 1) * 100:+.1f}%"
-
-
-def _counts(statuses: Sequence[str]) -> dict[str, int]:
-    counts = Counter(statuses)
-    return dict(sorted(counts.items(), key=lambda item: (item[0] != "ok", -item[1], item[0])))

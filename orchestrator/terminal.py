@@ -1,7 +1,7 @@
 """A ranking in the terminal and in Markdown: the same tables, once drawn by rich, once as text."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,10 +25,20 @@ def family_renderables(ranking: pa.Table, top: int, width: int = 80) -> Iterator
         yield _renderable(family, width)
 
 
-def footer(run: Path, ranking: pa.Table, problems: Sequence[str] = (), state: str = FINISHED) -> Text:
-    """Where the run lies, how many Candidates ended how, what could not be read, and the next useful command."""
-    following = next_command(run, state, status_counts(ranking))
-    return Text("\n".join([*problems, f"{run}: {_count_line(ranking)}", f"next: {following}"]))
+def footer(
+    run: Path,
+    ranking: pa.Table,
+    problems: Sequence[str] = (),
+    state: str = FINISHED,
+    counts: Mapping[str, int] | None = None,
+) -> Text:
+    """Where the run lies, how many Candidates ended how, what could not be read, and the next useful command.
+
+    counts: Candidates per status, where ``ranking`` has not all of them.
+    """
+    counts = status_counts(ranking) if counts is None else counts
+    following = next_command(run, state, list(counts))
+    return Text("\n".join([*problems, f"{run}: {_count_line(counts)}", f"next: {following}"]))
 
 
 def show(
@@ -41,10 +51,11 @@ def show(
     notes: Sequence[str] = (),
     fleets: Sequence[Fleet] = (),
     state: str = FINISHED,
+    counts: Mapping[str, int] | None = None,
 ) -> None:
     """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``.
 
-    state: of the run, which decides what is useful next.
+    state: of the run, which decides what is useful next. counts: as ``footer`` takes it.
     """
 
     def draw(console: Console) -> None:
@@ -60,14 +71,23 @@ def show(
         for note in notes:
             console.print(Text(note, style="yellow"))
         # A path must stay in one piece, so that it can be copied.
-        console.print(footer(run, ranking, problems, state), soft_wrap=True)
+        console.print(footer(run, ranking, problems, state, counts), soft_wrap=True)
 
     drawing.write(draw, console)
 
 
-def markdown(run: Path, ranking: pa.Table, top: int, *, notes: Sequence[str] = (), fleets: Sequence[Fleet] = ()) -> str:
-    """Return the tables as Markdown: what ``ranking.md`` holds."""
-    blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(ranking)}."]
+def markdown(
+    run: Path,
+    ranking: pa.Table,
+    top: int,
+    *,
+    notes: Sequence[str] = (),
+    fleets: Sequence[Fleet] = (),
+    counts: Mapping[str, int] | None = None,
+) -> str:
+    """Return the tables as Markdown: what ``ranking.md`` holds. counts: as ``footer`` takes it."""
+    counts = status_counts(ranking) if counts is None else counts
+    blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(counts)}."]
     blocks += map(escaped, notes)
     for family in family_tables(ranking, top):
         blocks += markdown_blocks(family)
@@ -95,8 +115,7 @@ def _markdown_table(table: TextTable) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in safe)
 
 
-def _count_line(ranking: pa.Table) -> str:
-    counts = status_counts(ranking)
+def _count_line(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items()) or NOTHING
 
 

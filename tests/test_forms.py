@@ -174,7 +174,9 @@ def at(row: Document, column: str) -> Any:
 
 
 def test_every_verb_that_prints_a_table_has_a_case() -> None:
-    assert {case.line.split()[0] for case in CASES.values()} | {"export", "upload"} >= set(VERBS) - {"report"}
+    assert {case.line.split()[0] for case in CASES.values()} | {"export", "upload", "compact"} >= set(VERBS) - {
+        "report"
+    }
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -17,6 +17,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "capacity": "plan a model on GPUs: GEMM time, tokens/s, GPUs needed and their cost, from what was measured",
         "layer": "time the components of a transformer layer on this machine's GPU, with and without FlashAttention",
         "export": "write what was measured in the format of another tool, or as CSV",
+        "compact": "merge a run's thousands of shards into few files with the same rows",
         "upload": "send what a store lacks of a run that was measured for it",
     }
 )

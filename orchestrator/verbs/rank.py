@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from orchestrator.errors import StoreError
+from orchestrator.forms import TABLES
 from orchestrator.schema import Rank
 from orchestrator.verbs.arguments import add_forms, positive
 from orchestrator.verbs.common import add_run
@@ -27,8 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Rank, write ``ranking.parquet`` and ``ranking.md``, and print; 1 where a shard could not be read."""
+    from orchestrator.large_ranking import LARGE, rank_large
     from orchestrator.ranking import rank
     from orchestrator.ranking_output import printed_ranking
+    from orchestrator.ranking_stream import RankingStream
     from orchestrator.runs import find_run
     from orchestrator.spool import Origin
     from orchestrator.terminal import markdown
@@ -36,7 +39,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
     store = find_run(arguments.run, arguments.dir, arguments.spool)
     top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
-    ranking = rank(store, include_suspects=arguments.include_suspects)
+    stream = RankingStream(store.reader(), arguments.include_suspects)
+    if arguments.form == TABLES and stream.rows > LARGE:
+        return rank_large(store, stream, top)
+    ranking = rank(store, include_suspects=arguments.include_suspects, reader=stream.reader)
     whole = printed_ranking(arguments.form, store, ranking, top)
     text = markdown(store.path, ranking.table, top, notes=ranking.notes, fleets=ranking.fleets)
     try:
