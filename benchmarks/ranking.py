@@ -46,16 +46,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=1, help="1 is the seed's protocol")
     parser.add_argument("--dir", type=Path, help="where the run is made, and kept (default: a temporary directory)")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument(
-        "--memory", default="1600MB", help="that DuckDB may take before it spills (default: %(default)s)"
-    )
+    parser.add_argument("--memory", default="2GB", help="what DuckDB may take (default: %(default)s)")
     for child in ("--make", "--duckdb"):  # processes of their own, so that each has its own peak of memory
         parser.add_argument(child, type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.make:
         return make(arguments.make, arguments.families, arguments.rounds)
     if arguments.duckdb:
-        return by_duckdb(arguments.duckdb, arguments.memory)
+        return by_duckdb(arguments.duckdb, arguments.rounds, arguments.memory)
     with tempfile.TemporaryDirectory() as folder:
         run = (arguments.dir or Path(folder)) / f"ranking-{arguments.families}x{arguments.rounds}"
         if not run.exists():
@@ -72,7 +70,8 @@ def measure(run: Path, arguments: argparse.Namespace) -> int:
     gemms, rounds = arguments.families * CANDIDATES, arguments.rounds
     sys.stdout.write(f"{gemms:,} Gemm rows, {gemms * rounds:,} samples, {size:,.0f} MiB of Shards\n")
     ours = [sys.executable, "-m", "orchestrator", "rank", str(run)]
-    theirs = [sys.executable, "-m", "benchmarks.ranking", "--duckdb", str(run), "--memory", arguments.memory]
+    theirs = [sys.executable, "-m", "benchmarks.ranking", "--duckdb", str(run)]
+    theirs += ["--rounds", str(rounds), "--memory", arguments.memory]
     commands = {"orchestrator": ours}
     if importlib.util.find_spec("duckdb") is None:
         sys.stdout.write("DuckDB is not installed (benchmarks/duckdb.txt): not compared\n")
@@ -106,17 +105,19 @@ def timed(command: list[str]) -> tuple[int, float, float, float]:
     return os.waitstatus_to_exitcode(status), time.monotonic() - begin, cpu, usage.ru_maxrss / 1024
 
 
-def by_duckdb(run: Path, memory: str) -> int:
+def by_duckdb(run: Path, rounds: int, memory: str) -> int:
     """Compute what is computed by SQL: see docs/benchmarks.md for what it leaves out."""
     duckdb = importlib.import_module("duckdb")
 
     connection = duckdb.connect()
     connection.execute(f"SET threads = 2; SET memory_limit = '{memory}'; SET temp_directory = '{run}/spill'")
-    connection.execute(QUERY.format(run=run, facts=FROM_FACTS))
+    connection.execute("SET preserve_insertion_order = false")
+    query = ROWS + (ONE_ROUND if rounds == 1 else ROUNDS) + RANKED
+    connection.execute(query.format(run=run, facts=FROM_FACTS))
     return 0
 
 
-QUERY = """
+ROWS = """
 COPY (
 WITH facts AS (
     SELECT * EXCLUDE (round, seconds)
@@ -124,32 +125,45 @@ WITH facts AS (
 ), samples AS (
     SELECT uuid, bundle_id, attempt, gemm_id, round, seconds
     FROM read_parquet('{run}/shards/*/*/*.parquet', hive_partitioning = false) WHERE record = 'sample'
-), timed AS (
+),
+"""
+ONE_ROUND = """
+placed AS (
+    SELECT facts.*, 1 AS samples, samples.seconds AS middle, samples.seconds AS low, samples.seconds AS lower,
+           samples.seconds AS upper, samples.seconds AS high, NULL::DOUBLE AS cv, ln(samples.seconds / flops) AS cost
+    FROM facts JOIN samples USING (uuid, bundle_id, attempt, gemm_id)
+), levels AS (
+    SELECT family_id, median(cost) AS level FROM placed GROUP BY ALL
+), located AS (
+    SELECT placed.*, cost - level AS effect FROM placed JOIN levels USING (family_id)
+),
+"""
+ROUNDS = """
+timed AS (
     SELECT family_id, value, samples.round, samples.seconds, ln(samples.seconds / flops) AS cost
     FROM facts JOIN samples USING (uuid, bundle_id, attempt, gemm_id)
 ), levels AS (
     SELECT family_id, round, median(cost) AS level FROM timed GROUP BY ALL
 ), candidates AS (
-    SELECT family_id, value, list_sort(list(cost - level)) AS relative,
-           quantile_cont(seconds, [0.05, 0.25, 0.5, 0.75, 0.95]) AS p, stddev_samp(seconds) / avg(seconds) AS cv,
-           count(*) AS samples
+    SELECT family_id, value, list_sort(list(cost - level)) AS costs, count(*) AS samples,
+           quantile_cont(seconds, [0.05, 0.25, 0.5, 0.75, 0.95]) AS p, stddev_samp(seconds) / avg(seconds) AS cv
     FROM timed JOIN levels USING (family_id, round) GROUP BY ALL
 ), located AS (
-    SELECT * EXCLUDE (relative),
-           list_avg(relative[1 + len(relative) // 5 : len(relative) - len(relative) // 5]) AS effect
-    FROM candidates
-), placed AS (
-    SELECT f.*, effect, samples, p, cv,
-           min(effect) OVER family AS best, min(effect) FILTER (f.baseline) OVER family AS base
-    FROM facts f JOIN located USING (family_id, value)
-    WINDOW family AS (PARTITION BY family_id)
+    SELECT facts.*, samples, p[1] AS low, p[2] AS lower, p[3] AS middle, p[4] AS upper, p[5] AS high, cv,
+           list_avg(costs[1 + len(costs) // 5 : len(costs) - len(costs) // 5]) AS effect
+    FROM facts JOIN candidates USING (family_id, value)
+),
+"""
+RANKED = """
+ends AS (
+    SELECT family_id, min(effect) AS best, min(effect) FILTER (baseline) AS base FROM located GROUP BY ALL
 )
 SELECT {facts}, effect - best < ln(1 + tie_pct / 100) AS tied, exp(effect - best) AS relative,
-       exp(base - effect) AS speedup, samples, p[1] AS p5_s, p[2] AS p25_s, p[3] AS seconds, p[4] AS p75_s,
-       p[5] AS p95_s, cv, flops / p[3] / 1e12 AS tflops,
-       [{{'part': part, 'gemm_id': gemm_id, 'kind': kind, 'b': b, 'm': m, 'n': n, 'k': k, 'seconds': p[3],
-          'tflops': flops / p[3] / 1e12, 'share': 1.0}}] AS parts
-FROM placed
+       exp(base - effect) AS speedup, samples, low AS p5_s, lower AS p25_s, middle AS seconds, upper AS p75_s,
+       high AS p95_s, cv, flops / middle / 1e12 AS tflops,
+       [{{'part': part, 'gemm_id': gemm_id, 'kind': kind, 'b': b, 'm': m, 'n': n, 'k': k, 'seconds': middle,
+          'tflops': flops / middle / 1e12, 'share': 1.0}}] AS parts
+FROM located JOIN ends USING (family_id)
 ORDER BY gpu, protocol, l2, power, role, dtype, h, tp, batch, seq, family_id, effect
 ) TO '{run}/duckdb.parquet' (FORMAT parquet, COMPRESSION zstd)
 """
