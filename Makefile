@@ -37,11 +37,16 @@ docs: $(READY) ## write the generated tables of docs/ again
 	$(BIN)/python -m benchmarks.references
 	$(BIN)/python -m benchmarks.check_table
 
-bench: $(READY) ## benchmarks that need no GPU
+$(VENV)/duckdb/.ready: $(READY) benchmarks/duckdb.txt
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/duckdb --requirement benchmarks/duckdb.txt
+	touch $@
+
+bench: $(READY) $(VENV)/duckdb/.ready ## benchmarks that need no GPU
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m benchmarks.dispatch
 	$(BIN)/python -m benchmarks.dispatch --answers=built
+	PYTHONPATH=$(VENV)/duckdb $(BIN)/python -m benchmarks.ranking
 
 bench-gpu: ## benchmarks on the GPUs of this machine, with the python on the PATH (python=…)
 	$(or $(python),$(PYTHON)) -m benchmarks.gpu $(args)

@@ -18,7 +18,7 @@ from orchestrator.transfer import upload
 
 LARGE = 1_000_000
 """Rows of facts and samples from which on a run is ranked in batches."""
-SHOWN = 10_000
+SHOWN = 2_500
 """Rows of such a ranking that are shown, in whole Families."""
 
 

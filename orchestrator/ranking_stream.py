@@ -26,7 +26,7 @@ from orchestrator.visits import ShardKey, Visits, shard_key, visits_by_shard
 
 BATCH = 400_000
 """Rows of facts and samples after which a batch of Families ends."""
-FILES_KEPT = 3
+FILES_KEPT = 2
 """Files whose rows are kept: the next batch mostly needs the same."""
 
 _READ = {
@@ -146,7 +146,7 @@ class RankingStream:
         """Rank one Family row by row."""
         entries = np.arange(place.begins[number], place.begins[number + 1])
         facts = [current(row) for row in self._pylist("facts", place.facts, entries.tolist())]
-        own = np.flatnonzero(np.isin(place.sampled, place.shard[entries]))
+        own = np.unique(place.by_shard[ranges(place.left[entries], place.stretch_count[entries])])
         visits = _visits(self._stretches("sample", place.samples, own)[0], facts) if len(own) else {}
         good = {key: seen for key, seen in visits.items() if key not in place.doubts.suspects}
         return rank_family(facts, good, place.doubts)
@@ -200,17 +200,17 @@ class DamagedError(Exception):
 class _Places:
     """facts: a row for each stretch of a Family's rows, Families in order; ``begins[i]`` is the first of the i-th.
 
-    shard, sampled: which Shard each row of ``facts``, and of ``samples``, is of. stretch, stretch_count: the first row
-    of ``samples`` that is of it, and how many are.
+    by_shard: rows of ``samples``, those of a Shard together: of the Shard of each row of ``facts`` there are
+    ``stretch_count``, from ``left`` on, the first of which is ``stretch``.
     """
 
     facts: pa.Table
     samples: pa.Table
-    shard: Ints
-    sampled: Ints
     good: NDArray[np.bool_]
     family: Ints
     begins: Ints
+    by_shard: Ints
+    left: Ints
     stretch: Ints
     stretch_count: Ints
     weight: Ints
@@ -243,11 +243,11 @@ def _places(
     return _Places(
         facts=own,
         samples=samples,
-        shard=shard,
-        sampled=sampled,
         good=good,
         family=family,
         begins=begins,
+        by_shard=by_shard,
+        left=left,
         stretch=stretch,
         stretch_count=count,
         weight=per_family,
