@@ -7,7 +7,7 @@ The choice of d_ff may also follow h: ``{ratio: 8/3, distance: 100, step: 4}`` i
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -92,8 +92,17 @@ def is_ratio(spec: object) -> bool:
 
 def by_ratio(spec: object, h: int) -> int:
     """``floor(ratio * h)`` of a choice of d_ff that follows h."""
+    return by_ratios(spec, (h,))[0]
+
+
+def by_ratios(spec: object, sizes: Iterable[int]) -> list[int]:
+    """``floor(ratio * h)`` for each h of several."""
     ratio, _, _ = _ratio_parts(spec)
-    baseline = math.floor(ratio * h)
+    return [_floor(ratio, h) for h in sizes]
+
+
+def _floor(ratio: Fraction, h: int) -> int:
+    baseline = ratio.numerator * h // ratio.denominator
     if baseline < 1:
         raise InvalidValueError(f"ratio {ratio} of h={h} is less than 1")
     return baseline

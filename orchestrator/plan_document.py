@@ -45,7 +45,7 @@ def csv_table(expansion: Expansion) -> CsvTable:
 
 
 def _skip(expansion: Expansion, kind: str, count: int) -> dict[str, Any]:
-    first = next(skip for skip in expansion.skips if skip.kind == kind)
+    first = next(expansion.skips.of(kind))
     return {
         "kind": kind,
         "points": count,

@@ -65,7 +65,7 @@ def _family(family: Family) -> tuple[str, ...]:
 
 
 def _skip(expansion: Expansion, kind: str) -> str:
-    example = next(skip for skip in expansion.skips if skip.kind == kind)
+    example = next(expansion.skips.of(kind))
     h = "" if example.h is None else f" h={example.h}"
     return f"{kind}; first: {example.role}{h} tp={example.tp}: {example.reason}"
 
