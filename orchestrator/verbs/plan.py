@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from orchestrator.printing import printed_as, width
+from orchestrator.space import expand_space
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
 
 
@@ -21,7 +22,6 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.plan import plan
     from orchestrator.plan_document import csv_table, document
     from orchestrator.plan_text import lines
-    from orchestrator.space import expand_space
 
     expansion = expand_space(config)
     found = plan(config, expansion)
