@@ -12,7 +12,7 @@ from orchestrator.grouping import Groups, grouped, hosted, keys
 from orchestrator.lazy import Lazy
 from orchestrator.sift import Sifted
 from orchestrator.slate import key_fields
-from tasks.family import Bundle, Candidate, Family
+from tasks.family import Bundle, Family
 from tasks.gemm import Gemm
 
 
@@ -39,17 +39,16 @@ class _Measured:
         slate = sifted.slates.slate(number)
         rows = self.rows[self.starts[place] : self.starts[place + 1]]
         baseline = int(sifted.baselines[number])
-        candidates = []
-        for row, value in zip(rows.tolist(), sifted.slates.values[rows].tolist(), strict=True):
-            made = slate.candidate(value, baseline=row == baseline)
-            assert isinstance(made, Candidate)
-            candidates.append(made)
-        return Family(**key_fields(slate.key), candidates=tuple(candidates))
+        candidates = tuple(
+            slate.candidate(value, baseline=row == baseline)
+            for row, value in zip(rows.tolist(), sifted.slates.values[rows].tolist(), strict=True)
+        )
+        return Family(**key_fields(slate.key), candidates=candidates)
 
     def sorts(self, known: dict[Sort, int]) -> Array:
         """The sort of all Gemms, by its place among those that are known: a row a part, Candidate by Candidate."""
         places = [known.setdefault(sort, len(known)) for sort in self.sifted.sorts]
-        return np.tile(np.array(places, dtype=np.int64), len(self.rows))
+        return np.tile(np.array(places, dtype=np.int32), len(self.rows))
 
     def column(self, size: int) -> Array:
         """One size of all Gemms: a row a part, Candidate by Candidate."""
@@ -97,7 +96,10 @@ class Families(Lazy[Family]):
         sorts: dict[Sort, int] = {}
         sort = np.concatenate([part.sorts(sorts) for part in self._parts])
         shift = [0, *self._ends]
-        of = [np.repeat(part.family_of + begin, part.parts) for part, begin in zip(self._parts, shift, strict=False)]
+        of = [
+            np.repeat(part.family_of + np.int32(begin), part.parts)
+            for part, begin in zip(self._parts, shift, strict=False)
+        ]
         groups = grouped(keys(chain([sort], self._columns())), np.concatenate(of), len(self))
         b, m, n, k = (column[groups.first] for column in self._columns())
         table = GemmTable(sorts=tuple(sorts), sort=sort[groups.first], sizes=(b, m, n, k))

@@ -28,21 +28,18 @@ def keys(columns: Iterable[Array]) -> Array:
     """One whole number a row, equal for rows that are equal in all columns of whole numbers; one column at a time."""
     key, span = np.zeros(1, dtype=np.int64), 1
     for column in columns:
-        values, width = _from_zero(column)
+        low = int(column.min())
+        width = int(column.max()) - low + 1
         if span * width > MAX_KEY:
             key, span = _renumbered(key)
         if span * width > MAX_KEY:
-            values, width = _renumbered(values)
-        key = key * width + values
+            column, width = _renumbered(column)
+            low = 0
+        key = key * width
+        key = key + column if len(key) == 1 else np.add(key, column, out=key)
+        key -= low
         span *= width
     return key
-
-
-def _from_zero(column: Array) -> tuple[Array, int]:
-    if not column.size:
-        return column, 1
-    low = column.min()
-    return column - low, int(column.max()) - int(low) + 1
 
 
 def _renumbered(key: Array) -> tuple[Array, int]:
@@ -53,19 +50,20 @@ def _renumbered(key: Array) -> tuple[Array, int]:
 def grouped(key: Array, families: Array, count: int) -> Groups:
     """Find the distinct keys, and those of each Family; ``families``: of each row its Family, in increasing order."""
     order = np.argsort(key, kind="stable")
-    of = key[order]
-    new = np.ones(len(of), dtype=bool)
-    np.not_equal(of[1:], of[:-1], out=new[1:])
-    number = np.cumsum(new) - 1
+    key = key[order]
+    new = np.ones(len(key), dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=new[1:])
+    del key
+    number = np.cumsum(new, dtype=np.int32) - 1
     owner = families[order]
-    again = np.zeros(len(of), dtype=bool)  # the same Gemm in the same Family: next to the first, as the sort is stable
-    np.equal(owner[1:], owner[:-1], out=again[1:])
-    again &= ~new
-    having = np.bincount(number[~again], minlength=int(number[-1]) + 1 if len(of) else 0)
-    gemms = np.empty(len(of), dtype=np.int64)
+    first = new.copy()  # of its Family: a second one is next to it, as the sort is stable
+    first[1:] |= owner[1:] != owner[:-1]
+    del owner
+    having = np.bincount(number[first])
+    gemms = np.empty_like(number)
     gemms[order] = number
-    once = np.empty(len(of), dtype=bool)
-    once[order] = ~again
+    once = np.empty_like(first)
+    once[order] = first
     lengths = np.bincount(families[once], minlength=count)
     return Groups(
         first=order[new],
@@ -92,31 +90,36 @@ def hosted(groups: Groups) -> tuple[Array, Array]:
 
 
 def _hosts(groups: Groups, order: Array) -> Array:
-    """Of each Family the one with which it is measured, which may be itself; larger ones are asked first.
+    """Of each Family the one with which it is measured, which may be itself; those in ``order`` are asked in turn.
 
-    A Gemm that only one Family has neither keeps another out nor lets it in.
+    Only a Family that shares all its Gemms can be another's guest, and its host has its first Gemm.
     """
-    hosts = np.arange(len(order))
-    shared = groups.shared[groups.gemms]
-    if not shared.any():
-        return hosts
-    owners = np.repeat(np.arange(len(order)), np.diff(groups.starts))
-    common = np.bincount(owners[shared], minlength=len(order))
-    starts = np.concatenate(([0], np.cumsum(common))).tolist()
-    gemms = groups.gemms[shared].tolist()
-    within = (common == np.diff(groups.starts)).tolist()
-    sets: dict[int, frozenset[int]] = {}
+    count = len(order)
+    hosts = np.arange(count)
+    owners = np.repeat(hosts, np.diff(groups.starts))
+    guests = np.bincount(owners[~groups.shared[groups.gemms]], minlength=count) == 0
+    firsts = np.zeros(len(groups.shared), dtype=bool)
+    firsts[groups.gemms[groups.starts[:-1][guests]]] = True
+    found = firsts[groups.gemms]
+    asked = groups.gemms[found].tolist()
+    begins = np.concatenate(([0], np.cumsum(np.bincount(owners[found], minlength=count)))).tolist()
     having: dict[int, list[int]] = {}
-    for family in order[common[order] > 0].tolist():
-        own = gemms[starts[family] : starts[family + 1]]
-        found = frozenset(own)
-        host = None
-        if within[family]:
-            host = next((other for other in having.get(own[0], ()) if found <= sets[other]), None)
-        if host is not None:
-            hosts[family] = host
-            continue
-        sets[family] = found
-        for gemm in own:
+    sets: dict[int, frozenset[int]] = {}
+
+    def own(family: int) -> frozenset[int]:
+        if family not in sets:
+            sets[family] = frozenset(groups.gemms[groups.starts[family] : groups.starts[family + 1]].tolist())
+        return sets[family]
+
+    order = order[np.diff(begins)[order] > 0]
+    for family, guest in zip(order.tolist(), guests[order].tolist(), strict=True):
+        mine = asked[begins[family] : begins[family + 1]]
+        if guest and (others := having.get(mine[0])):
+            host = next((other for other in others if own(family) <= own(other)), None)
+            if host is not None:
+                hosts[family] = host
+                sets.pop(family, None)
+                continue
+        for gemm in mine:
             having.setdefault(gemm, []).append(family)
     return hosts

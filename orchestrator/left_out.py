@@ -28,11 +28,8 @@ class SkippedPoints:
         sifted, row = self._sifted, int(self._rows[place])
         slate = sifted.slates.slate(int(sifted.owners[row]))
         value = int(sifted.slates.values[row])
-        kind, reason = sifted.kinds[sifted.codes[row]], sifted.unmet
-        if kind != UNWANTED:
-            refused = slate.candidate(value)
-            assert isinstance(refused, tuple)
-            _, reason = refused
+        kind = sifted.kinds[sifted.codes[row]]
+        reason = sifted.unmet if kind == UNWANTED else slate.refusal(value)[1]
         return Skip(**key_fields(slate.key), value=value, points=1, kind=kind, reason=reason)
 
     def counts(self) -> dict[str, int]:

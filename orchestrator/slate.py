@@ -34,18 +34,17 @@ class Slate:
         chosen = self.base.having(self.key.axis, value)
         return chosen if self.ratio is None else replace(chosen, d_ff=by_ratio_of(self.ratio, chosen))
 
-    def candidate(self, value: int, *, baseline: bool = False) -> Candidate | Refusal:
-        """The Candidate of a value, or why there is none: the kind of reason and the reason."""
+    def refusal(self, value: int) -> Refusal:
+        """Why there is no Candidate of a value: the kind of reason and the reason."""
+        too_many = TOO_LARGE, f"{self.key.axis}={value} takes 2^{MAX_BITS} FLOPs or bytes, or more"
+        return refusal(self.role, self.shape(value)) or too_many
+
+    def candidate(self, value: int, *, baseline: bool = False) -> Candidate:
+        """The Candidate of a value that can be measured."""
         shape = self.shape(value)
-        refused = refusal(self.role, shape)
-        if refused is not None:
-            return refused
-        parts = with_passes(self.role.parts(shape), self.key.passes)
-        if any(too_large(part.gemm) for part in parts):
-            return TOO_LARGE, f"{self.key.axis}={value} takes 2^{MAX_BITS} FLOPs or bytes, or more"
         return Candidate(
             value=value,
-            parts=parts,
+            parts=with_passes(self.role.parts(shape), self.key.passes),
             baseline=baseline,
             follows=follows(self.role, shape, derived=self.ratio is not None),
             params=self.role.params(shape),
