@@ -39,6 +39,7 @@ docs: $(READY) ## write the generated tables of docs/ again
 
 bench: $(READY) ## benchmarks that need no GPU
 	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.expansion
 	$(BIN)/python -m benchmarks.fleet
 
 bench-gpu: ## benchmarks on the GPUs of this machine, with the python on the PATH (python=…)

@@ -50,6 +50,14 @@ class GemmTable:
                 sizes: dict[str, Any] = dict(zip(SIZES, (values[rows] for values in self.sizes), strict=True))
                 yield rows, GemmColumns(kind=kind, dtype=dtype, layout=layout, **sizes)
 
+    def flops(self) -> Array:
+        """FLOPs of one call of each."""
+        return self.each(lambda gemms: gemms.flops, np.int64)
+
+    def bytes(self) -> Array:
+        """Fewest bytes that one call of each moves."""
+        return self.each(lambda gemms: gemms.bytes, np.int64)
+
     def each(self, of: Callable[[GemmColumns], Any], dtype: type) -> Array:
         """What ``of`` calculates for each of them."""
         found: Array = np.empty(len(self), dtype=dtype)
@@ -59,11 +67,11 @@ class GemmTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class BundleColumns:
-    """What is measured together.
+class GemmSets:
+    """Which Gemms Bundles have, or Families.
 
-    gemms: the Gemms of all Bundles one after the other, as rows of ``table``; those of Bundle i from ``starts[i]`` to
-    ``starts[i + 1]``. rivals: of each Bundle whether several Candidates compete in one of its Families.
+    gemms: those of all sets one after the other, as rows of ``table``; those of set i from ``starts[i]`` to
+    ``starts[i + 1]``. rivals: of each set whether several Candidates compete in it, or in one of its Families.
     """
 
     table: GemmTable
@@ -72,12 +80,18 @@ class BundleColumns:
     rivals: Array
 
     def sums(self, values: Array) -> Array:
-        """Of each Bundle the sum of what its Gemms have."""
+        """Of each set the sum of what its Gemms have."""
         found: Array = np.add.reduceat(values, self.starts[:-1]) if len(values) else values
         return found
 
+    def exact_sums(self, values: Array) -> list[int]:
+        """The same of whole numbers, each of which int64 takes, although it may not take their sum."""
+        half = 32
+        high, low = self.sums(values >> half).tolist(), self.sums(values & (2**half - 1)).tolist()
+        return [(upper << half) + lower for upper, lower in zip(high, low, strict=True)]
+
     def medians(self, values: Array) -> Array:
-        """Of each Bundle the median of what its Gemms have."""
+        """Of each set the median of what its Gemms have."""
         lengths = np.diff(self.starts)
         found = np.empty(len(lengths), dtype=np.float64)
         for length in np.unique(lengths):
@@ -95,8 +109,8 @@ def table_of(gemms: Iterable[Gemm]) -> GemmTable:
     return GemmTable(sorts=tuple(sorts), sort=np.array(sort, dtype=np.int64), sizes=(b, m, n, k))
 
 
-def columns_of(bundles: Iterable[Bundle]) -> BundleColumns:
-    """Bundles as columns."""
+def sets_of(bundles: Iterable[Bundle]) -> GemmSets:
+    """The Gemms of Bundles as columns."""
     numbers: dict[Gemm, int] = {}
     gemms: list[int] = []
     starts, rivals = [0], []
@@ -104,7 +118,7 @@ def columns_of(bundles: Iterable[Bundle]) -> BundleColumns:
         gemms += [numbers.setdefault(gemm, len(numbers)) for gemm in bundle.gemms]
         starts.append(len(gemms))
         rivals.append(any(len(family.candidates) > 1 for family in bundle.families))
-    return BundleColumns(
+    return GemmSets(
         table=table_of(numbers),
         gemms=np.array(gemms, dtype=np.int64),
         starts=np.array(starts),

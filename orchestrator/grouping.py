@@ -12,16 +12,15 @@ MAX_KEY = 2**62
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Groups:
-    """Distinct Gemms by Family. first: of each distinct Gemm a row that is it.
+    """Distinct keys by Family. first: of each distinct key a row that has it.
 
-    gemms: the distinct Gemms of all Families one after the other, those of Family i from ``starts[i]`` to
-    ``starts[i + 1]``, in the order of its rows. shared: of each distinct Gemm whether several Families have it.
+    numbers: the distinct keys of all Families one after the other, by their places in ``first``; those of Family i from
+    ``starts[i]`` to ``starts[i + 1]``, in the order of its rows.
     """
 
     first: Array
-    gemms: Array
+    numbers: Array
     starts: Array
-    shared: Array
 
 
 def keys(columns: Iterable[Array]) -> Array:
@@ -59,29 +58,28 @@ def grouped(key: Array, families: Array, count: int) -> Groups:
     first = new.copy()  # of its Family: a second one is next to it, as the sort is stable
     first[1:] |= owner[1:] != owner[:-1]
     del owner
-    having = np.bincount(number[first])
-    gemms = np.empty_like(number)
-    gemms[order] = number
+    numbers = np.empty_like(number)
+    numbers[order] = number
     once = np.empty_like(first)
     once[order] = first
     lengths = np.bincount(families[once], minlength=count)
     return Groups(
         first=order[new],
-        gemms=gemms if once.all() else gemms[once],
+        numbers=numbers if once.all() else numbers[once],
         starts=np.concatenate(([0], np.cumsum(lengths))),
-        shared=having > 1,
     )
 
 
-def hosted(groups: Groups) -> tuple[Array, Array]:
+def hosted(gemms: Array, starts: Array) -> tuple[Array, Array]:
     """Group Families so that one whose Gemms are all among another's is measured with it, in the same rounds.
 
     Families that only overlap stay apart: each needs the shared Gemms in its own rounds to compare with them.
+    gemms: the distinct Gemms of all Families one after the other, numbered from 0, those of Family i from ``starts[i]``
+    to ``starts[i + 1]``.
     Returns the Families bundle by bundle, each after the one that owns its Gemms, and where the bundles begin.
     """
-    lengths = np.diff(groups.starts)
-    order = np.argsort(-lengths, kind="stable")
-    hosts = _hosts(groups, order)
+    order = np.argsort(-np.diff(starts), kind="stable")
+    hosts = _hosts(gemms, starts, order)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     members = np.lexsort((place, hosts))
@@ -89,26 +87,27 @@ def hosted(groups: Groups) -> tuple[Array, Array]:
     return members, np.concatenate(([0], np.cumsum(sizes[sizes > 0])))
 
 
-def _hosts(groups: Groups, order: Array) -> Array:
+def _hosts(gemms: Array, starts: Array, order: Array) -> Array:
     """Of each Family the one with which it is measured, which may be itself; those in ``order`` are asked in turn.
 
     Only a Family that shares all its Gemms can be another's guest, and its host has its first Gemm.
     """
     count = len(order)
     hosts = np.arange(count)
-    owners = np.repeat(hosts, np.diff(groups.starts))
-    guests = np.bincount(owners[~groups.shared[groups.gemms]], minlength=count) == 0
-    firsts = np.zeros(len(groups.shared), dtype=bool)
-    firsts[groups.gemms[groups.starts[:-1][guests]]] = True
-    found = firsts[groups.gemms]
-    asked = groups.gemms[found].tolist()
+    owners = np.repeat(hosts, np.diff(starts))
+    families = np.bincount(gemms)
+    guests = np.bincount(owners[families[gemms] == 1], minlength=count) == 0
+    firsts = np.zeros(len(families), dtype=bool)
+    firsts[gemms[starts[:-1][guests]]] = True
+    found = firsts[gemms]
+    asked = gemms[found].tolist()
     begins = np.concatenate(([0], np.cumsum(np.bincount(owners[found], minlength=count)))).tolist()
     having: dict[int, list[int]] = {}
     sets: dict[int, frozenset[int]] = {}
 
     def own(family: int) -> frozenset[int]:
         if family not in sets:
-            sets[family] = frozenset(groups.gemms[groups.starts[family] : groups.starts[family + 1]].tolist())
+            sets[family] = frozenset(gemms[starts[family] : starts[family + 1]].tolist())
         return sets[family]
 
     order = order[np.diff(begins)[order] > 0]

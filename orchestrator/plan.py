@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 
 from orchestrator.alignment import aligned
 from orchestrator.catalogue import GpuSpec, family_or_key, representative
 from orchestrator.column import Array
-from orchestrator.gemm_columns import BundleColumns, columns_of
+from orchestrator.gemm_columns import GemmSets, sets_of
 from orchestrator.schema import Config
 from orchestrator.space import Expansion
 from tasks.calls import calls_together, lead_calls
@@ -69,9 +68,8 @@ def plan(config: Config, expansion: Expansion) -> Plan:
     """Estimate what ``expansion`` costs on the configuration's GPU, or on ``cluster.reference_gpu``."""
     spec = reference(config)
     unknown = [] if spec is None else [name for name in config.space.dtype if not spec.peak(name)]
-    work = expansion.bundles.columns
-    flops, moved = (work.table.each(of, np.int64) for of in (attrgetter("flops"), attrgetter("bytes")))
-    asked = moved[work.gemms]
+    work = expansion.bundles.sets
+    asked = work.table.bytes()[work.gemms]
     largest = work.table.gemm(int(work.gemms[np.argmax(asked)]))
     return Plan(
         spec=spec,
@@ -80,14 +78,8 @@ def plan(config: Config, expansion: Expansion) -> Plan:
         largest_bytes=largest.bytes,
         largest_gemm=largest,
         too_large=0 if spec is None else int(np.count_nonzero(asked > spec.memory_gb * 1e9)),
-        flops=_exact_sum(flops[work.gemms]),
+        flops=sum(work.exact_sums(work.table.flops()[work.gemms])),
     )
-
-
-def _exact_sum(values: Array) -> int:
-    """The sum of whole numbers, each of which int64 takes, although it may not take their sum."""
-    half = 32
-    return (int((values >> half).sum()) << half) + int((values & (2**half - 1)).sum())
 
 
 def gpu_counts(config: Config) -> tuple[int, ...]:
@@ -133,7 +125,7 @@ def _call_seconds(gemm: Gemm, spec: GpuSpec) -> Array:
 
 def total(bundles: Iterable[Bundle], spec: GpuSpec, timing: Timing) -> Estimate:
     """The Bundles one after another on one device, without its start and soak."""
-    return _sum(_estimates(columns_of(bundles), spec, timing))
+    return _sum(_estimates(sets_of(bundles), spec, timing))
 
 
 def bundle_estimate(bundle: Bundle, spec: GpuSpec, timing: Timing) -> Estimate:
@@ -158,7 +150,7 @@ def _sum(estimates: _Estimates) -> Estimate:
     )
 
 
-def _estimates(work: BundleColumns, spec: GpuSpec, timing: Timing) -> _Estimates:
+def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
     """Each Bundle by ``timing.protocol``."""
     seconds = work.table.each(lambda gemms: _call_seconds(gemms, spec), np.float64)[work.gemms]
     count = np.diff(work.starts)

@@ -6,7 +6,6 @@ Points are columns; a Family and its Candidates are made when somebody asks for 
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,10 @@ from orchestrator.errors import InvalidValueError, SpaceError
 from orchestrator.expression import Where
 from orchestrator.schema import Config
 from orchestrator.skips import Skip, SkipPart, Skips, reasons
-from tasks.family import Family
 
 if TYPE_CHECKING:
     from orchestrator.bundles import Bundles
+    from orchestrator.families import Families
     from orchestrator.sift import Sifted
     from orchestrator.slates import Slates
 
@@ -28,7 +27,7 @@ __all__ = ["Expansion", "Skip", "expand_space", "plan_hash", "reasons"]
 class Expansion:
     """What a configuration asks for. points: before skips; gemms: distinct ones, each measured once a Bundle."""
 
-    families: Sequence[Family]
+    families: "Families"
     bundles: "Bundles"
     points: int
     gemms: int
@@ -38,7 +37,8 @@ class Expansion:
 def expand_space(config: Config) -> Expansion:
     """Expand ``config.space``; raise SpaceError, which says why, where nothing is left to measure."""
     # numpy is loaded where there is a space to expand: a wrong argument is answered without it
-    from orchestrator.bundles import families_of
+    from orchestrator.bundles import Bundles
+    from orchestrator.families import families_of
     from orchestrator.left_out import SkippedPoints
     from orchestrator.sift import sift
     from orchestrator.slates import slates
@@ -59,10 +59,10 @@ def expand_space(config: Config) -> Expansion:
         left_out.append(SkippedPoints(kept[-1]))
     skips = Skips(left_out)
     families = families_of(kept)
-    if not families:
+    if families is None:
         raise SpaceError(_empty(config, points, skips))
-    bundles = families.bundles()
-    return Expansion(families=families, bundles=bundles, points=points, gemms=len(bundles.columns.table), skips=skips)
+    bundles = Bundles(families, families.sets)
+    return Expansion(families=families, bundles=bundles, points=points, gemms=len(bundles.sets.table), skips=skips)
 
 
 def _timed(config: Config, of: "Slates") -> bool:

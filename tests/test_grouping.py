@@ -27,9 +27,9 @@ def test_families_are_grouped_as_their_sets_are(gemms: list[list[int]]) -> None:
     owners = np.repeat(np.arange(len(gemms)), [len(each) for each in gemms])
     groups = grouped(key, owners, len(gemms))
     assert key[groups.first].tolist() == sorted(set(key.tolist()))
-    own = [groups.gemms[begin:end] for begin, end in pairwise(groups.starts)]
+    own = [groups.numbers[begin:end] for begin, end in pairwise(groups.starts)]
     assert [key[groups.first[each]].tolist() for each in own] == [list(dict.fromkeys(each)) for each in gemms]
-    members, begins = hosted(groups)
+    members, begins = hosted(groups.numbers, groups.starts)
     found = [members[begin:end].tolist() for begin, end in pairwise(begins)]
     sets = list(map(set, gemms))
     expected: dict[int, list[int]] = {}
