@@ -33,6 +33,7 @@ CONDITIONS = (
     "0.1 * h + 1.5 * d_ff > 120",
 )
 RATIO = {"ratio": "8/3", "distance": 8, "step": 4}
+SPAN = {"ratio": "8/3", "span": 0.25, "step": 8}
 
 
 def some(*values: Any) -> st.SearchStrategy[list[Any]]:
@@ -44,7 +45,7 @@ def spaces(draw: st.DrawFn) -> Config:
     """Small spaces of all roles around all dimensions; some with sizes that no int64 takes."""
     around = draw(st.sampled_from(AROUND))
     first = draw(st.sampled_from([name for name, role in ROLES.items() if around in role.dimensions]))
-    widths = st.sampled_from([RATIO, [24, 36, 64], {"values": [48, 64, 96], "baseline": 90}])
+    widths = st.sampled_from([RATIO, SPAN, [24, 36, 64], {"values": [48, 64, 96], "baseline": 90}])
     large = draw(st.sampled_from([(), (), (), (2**31 - 1,)]))
     space = Space(
         roles=[first, *draw(st.lists(st.sampled_from(list(ROLES)), max_size=2))],
