@@ -43,6 +43,7 @@ $(VENV)/duckdb/.ready: $(READY) benchmarks/duckdb.txt
 
 bench: $(READY) $(VENV)/duckdb/.ready ## benchmarks that need no GPU
 	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.expansion
 	$(BIN)/python -m benchmarks.fleet
 	$(BIN)/python -m benchmarks.dispatch
 	$(BIN)/python -m benchmarks.dispatch --answers=built

@@ -32,4 +32,4 @@ def seed(*overrides: str) -> tuple[Config, tuple[Bundle, ...]]:
 def sweep(*overrides: str) -> tuple[Config, tuple[Bundle, ...]]:
     """A configuration for any GPU, and its Bundles."""
     config = compose("auto", ["cluster.gpu=any", *overrides])
-    return config, expand_space(config).bundles
+    return config, tuple(expand_space(config).bundles)

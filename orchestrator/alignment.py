@@ -38,5 +38,7 @@ def alignments(gemm: Gemm) -> tuple[Alignment, ...]:
 
 
 def aligned(gemm: Gemm) -> bool:
-    """Whether the rows of A, B and C are whole multiples of ``ROW_BYTES``."""
-    return all(getattr(gemm, name) * gemm.element_bytes % ROW_BYTES == 0 for name in CONTIGUOUS[gemm.layout])
+    """Whether the rows of A, B and C are whole multiples of ``ROW_BYTES``; a mask of GemmColumns."""
+    sizes: list[int] = [getattr(gemm, name) for name in CONTIGUOUS[gemm.layout]]
+    first, second, third = (size * gemm.element_bytes % ROW_BYTES == 0 for size in sizes)
+    return first & second & third

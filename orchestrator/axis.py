@@ -2,12 +2,14 @@
 
 A range, or a list written as ``{values: [...], baseline: n}``, may name the value that the others are compared with.
 
-The choice of d_ff may also follow h: ``{ratio: 8/3, distance: 100, step: 4}`` is the seed's neighbourhood of 8/3·h.
+The choice of d_ff may also follow h: ``{ratio: 8/3, distance: 100, step: 4}`` is the seed's neighbourhood of 8/3·h, and
+``{ratio: 8/3, span: 0.35, step: 8}`` reaches 35% of it to either side.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +18,7 @@ from orchestrator.errors import InvalidValueError, describe, unknown
 Axis = Any
 """Values of one dimension as a configuration writes them: a number, a list, a range, or a list with a baseline."""
 DffChoice = Any
-"""Values of d_ff as a configuration writes them: an Axis, or a ratio to h with a distance and a step."""
+"""Values of d_ff as a configuration writes them: an Axis, or a ratio to h with a distance or a span, and a step."""
 
 MAX_DIMENSION = 2**31 - 1
 """BLAS libraries count matrix dimensions in 32-bit integers."""
@@ -24,7 +26,9 @@ MAX_VALUES = 1_000_000
 """More values than this on one axis are a slip, not a plan."""
 RANGE_KEYS = ("start", "stop", "step", "baseline")
 LIST_KEYS = ("values", "baseline")
-RATIO_KEYS = ("ratio", "distance", "step")
+RATIO_KEYS = ("ratio", "distance", "span", "step")
+DISTANCE_KEYS = ("ratio", "distance", "step")
+SPAN_KEYS = ("ratio", "span", "step")
 MAX_RATIO = 1000
 
 
@@ -67,17 +71,23 @@ def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
 
     With a ratio: the baseline is ``floor(ratio * h)`` exactly; around it every ``baseline + d`` for d from -distance
     to +distance in steps, both ends included, rounded down to a multiple of ``step`` as the seed's script does.
+    With a span: the multiples of ``step`` from ``(1 - span) * ratio * h`` to ``(1 + span) * ratio * h``, both included.
     Values below 1 are left out. The result is in increasing order.
 
     >>> d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
     ((10912, 10916, 10920, 10922, 10924, 10928), 10922)
+    >>> d_ff_values({"ratio": "8/3", "span": 0.25, "step": 2048}, 4096)
+    ((10240, 10922, 12288), 10922)
     """
     if not is_ratio(spec):
         return choice(spec)
-    _, distance, step = _ratio_parts(spec)
-    baseline = by_ratio(spec, h)
-    around = (baseline + offset for offset in range(-distance, distance + 1, step))
-    values = {value - value % step for value in around} | {baseline}
+    parts = _ratio_parts(spec)
+    baseline = _floor(parts.ratio, h)
+    if parts.span is not None:
+        values = {*_bounded(_spanned(parts, h)), baseline}
+    else:
+        around = (baseline + offset for offset in range(-parts.distance, parts.distance + 1, parts.step))
+        values = {value - value % parts.step for value in around} | {baseline}
     return tuple(sorted(value for value in values if value >= 1)), baseline
 
 
@@ -86,14 +96,23 @@ def is_ratio(spec: object) -> bool:
     return (
         isinstance(spec, Mapping)
         and not {"start", "stop", "values"} & set(spec)
-        and bool({"ratio", "distance"} & set(spec))
+        and bool({"ratio", "distance", "span"} & set(spec))
     )
 
 
 def by_ratio(spec: object, h: int) -> int:
     """``floor(ratio * h)`` of a choice of d_ff that follows h."""
-    ratio, _, _ = _ratio_parts(spec)
-    baseline = math.floor(ratio * h)
+    return by_ratios(spec, (h,))[0]
+
+
+def by_ratios(spec: object, sizes: Iterable[int]) -> list[int]:
+    """``floor(ratio * h)`` for each h of several."""
+    ratio = _ratio_parts(spec).ratio
+    return [_floor(ratio, h) for h in sizes]
+
+
+def _floor(ratio: Fraction, h: int) -> int:
+    baseline = ratio.numerator * h // ratio.denominator
     if baseline < 1:
         raise InvalidValueError(f"ratio {ratio} of h={h} is less than 1")
     return baseline
@@ -102,26 +121,27 @@ def by_ratio(spec: object, h: int) -> int:
 def seed_d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
     """Return what swiglu-maf-bench visits: the upper end is left out and each value rounded down to a multiple of 4.
 
-    A choice without a ratio is the same as for ``d_ff_values``.
+    A choice without a distance is the same as for ``d_ff_values``.
 
     >>> seed_d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
     ((10912, 10916, 10920, 10922, 10924), 10922)
     """
-    if not is_ratio(spec):
+    if not is_ratio(spec) or (parts := _ratio_parts(spec)).span is not None:
         return d_ff_values(spec, h)
-    ratio, distance, step = _ratio_parts(spec)
-    baseline = math.floor(ratio * h)
-    around = (baseline + offset for offset in range(-distance, distance, step))
+    baseline = math.floor(parts.ratio * h)
+    around = (baseline + offset for offset in range(-parts.distance, parts.distance, parts.step))
     values = {value - value % 4 for value in around} | {baseline}
     return tuple(sorted(value for value in values if value >= 1)), baseline
 
 
-def d_ff_count(spec: object) -> int:
-    """Return the largest number of d_ff values that one h can have."""
+def d_ff_count(spec: object, h: int = 1) -> int:
+    """Return the largest number of d_ff values that an h up to this one can have; it counts where there is a span."""
     if not is_ratio(spec):
         return count(spec)
-    _, distance, step = _ratio_parts(spec)
-    return len(range(-distance, distance + 1, step)) + 1
+    parts = _ratio_parts(spec)
+    if parts.span is not None:
+        return math.floor(2 * parts.span * parts.ratio * h / parts.step) + 2
+    return len(range(-parts.distance, parts.distance + 1, parts.step)) + 1
 
 
 def _values(axis: object) -> Sequence[int]:
@@ -154,28 +174,62 @@ def _check_baseline(axis: Mapping[object, object]) -> None:
         _dimension("baseline: ", axis["baseline"])
 
 
-def _ratio_parts(spec: object) -> tuple[Fraction, int, int]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Parts:
+    """A choice of d_ff that follows h: with a distance, or with a span (else None)."""
+
+    ratio: Fraction
+    step: int
+    distance: int = 0
+    span: Fraction | None = None
+
+
+def _ratio_parts(spec: object) -> _Parts:
     assert isinstance(spec, Mapping)
-    _check_keys(spec, RATIO_KEYS, required=RATIO_KEYS)
-    distance = whole("distance: ", spec["distance"], low=0, high=MAX_DIMENSION)
+    _check_keys(spec, RATIO_KEYS, required=())
+    if {"span", "distance"} <= set(spec):
+        raise InvalidValueError("both a distance and a span; give {ratio, distance, step} or {ratio, span, step}")
+    known = SPAN_KEYS if "span" in spec else DISTANCE_KEYS
+    _check_keys(spec, known, required=known)
     step = _dimension("step: ", spec["step"])
+    if "span" in spec:
+        return _Parts(ratio=_ratio(spec["ratio"]), step=step, span=_span(spec["span"]))
+    distance = whole("distance: ", spec["distance"], low=0, high=MAX_DIMENSION)
     _bounded(range(-distance, distance + 1, step))
-    return _ratio(spec["ratio"]), distance, step
+    return _Parts(ratio=_ratio(spec["ratio"]), step=step, distance=distance)
+
+
+def _spanned(parts: _Parts, h: int) -> range:
+    """The multiples of the step within the span."""
+    assert parts.span is not None
+    low, high = ((1 + sign * parts.span) * parts.ratio * h / parts.step for sign in (-1, 1))
+    return range(math.ceil(low) * parts.step, math.floor(high) * parts.step + 1, parts.step)
 
 
 def _ratio(value: object) -> Fraction:
+    ratio = _fraction("ratio: ", value, "8/3, or 2.6667")
+    if not 0 < ratio <= MAX_RATIO:
+        raise InvalidValueError(f"ratio: 0 < ratio <= {MAX_RATIO} must hold, but got {value}")
+    return ratio
+
+
+def _span(value: object) -> Fraction:
+    span = _fraction("span: ", value, "1/4, or 0.25")
+    if not 0 < span < 1:
+        raise InvalidValueError(f"span: 0 < span < 1 must hold, but got {value}")
+    return span
+
+
+def _fraction(where: str, value: object, example: str) -> Fraction:
     """Read ``8/3`` or a decimal number exactly, as it is written."""
     text = str(value).replace(" ", "")
     # no exponents: Fraction("1e999999999") would compute for ever
     if isinstance(value, bool) or not re.fullmatch(r"[-+]?(\d{1,9}(/\d{1,9})?|\d{0,9}\.\d{1,18})", text):
-        raise InvalidValueError(f"ratio: {describe(value)} is no number; write a fraction such as 8/3, or 2.6667")
+        raise InvalidValueError(f"{where}{describe(value)} is no number; write a fraction such as {example}")
     try:
-        ratio = Fraction(text)
+        return Fraction(text)
     except ZeroDivisionError:
-        raise InvalidValueError(f"ratio: {describe(value)} divides by zero") from None
-    if not 0 < ratio <= MAX_RATIO:
-        raise InvalidValueError(f"ratio: 0 < ratio <= {MAX_RATIO} must hold, but got {value}")
-    return ratio
+        raise InvalidValueError(f"{where}{describe(value)} divides by zero") from None
 
 
 def _check_keys(mapping: Mapping[object, object], known: Sequence[str], required: Sequence[str]) -> None:

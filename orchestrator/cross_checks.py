@@ -48,7 +48,7 @@ def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
 
 def _width_count(spec: object, values: Mapping[str, Any]) -> int:
     follows = is_ratio(spec) and values.get("space.around", "d_ff") != "d_ff"
-    return 1 if follows else d_ff_count(spec)
+    return 1 if follows else d_ff_count(spec, max(expand(values["space.h"])))
 
 
 def _missing(values: Mapping[str, Any]) -> Iterator[Complaint]:

@@ -8,7 +8,7 @@ import ast
 import operator
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import cast
@@ -85,7 +85,8 @@ class Where:
     def evaluate(self, **point: int | None) -> bool:
         """Return whether the condition holds; raises InvalidValueError for a division by zero or an overflow.
 
-        point: the dimensions in NAMES, None or absent for what the role does not have.
+        point: the dimensions in NAMES, None or absent for what the role does not have. Where they are Columns, of many
+        Points, the result is a mask, or a bool that holds for all, and InexactError may be raised.
         """
         if any(point.get(name) is None for name in self.names):
             return False
@@ -94,6 +95,38 @@ class Where:
 
 def _always(_: Point) -> bool:
     return True
+
+
+def _every(tests: Sequence[Test]) -> Test:
+    """Whether all hold; of one Point those after the first that does not are not looked at, as in Python."""
+
+    def holds(point: Point) -> bool:
+        held = True
+        for test in tests:
+            held = held & test(point)
+            if held is False:
+                break
+        return held
+
+    return holds
+
+
+def _some(tests: Sequence[Test]) -> Test:
+    """Whether any holds; of one Point those after the first that does are not looked at, as in Python."""
+
+    def holds(point: Point) -> bool:
+        held = False
+        for test in tests:
+            held = held | test(point)
+            if held is True:
+                break
+        return held
+
+    return holds
+
+
+def _equal(left: Evaluate, right: Evaluate) -> Test:
+    return lambda point: left(point) == right(point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +168,10 @@ class _Parser:
     def _condition(self, node: ast.expr) -> Test:
         match node:
             case ast.BoolOp(op=op, values=values):
-                tests = [self._condition(value) for value in values]
-                if isinstance(op, ast.And):
-                    return lambda point: all(test(point) for test in tests)
-                return lambda point: any(test(point) for test in tests)
+                return (_every if isinstance(op, ast.And) else _some)([self._condition(value) for value in values])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 test = self._condition(operand)
-                return lambda point: not test(point)
+                return lambda point: test(point) ^ True
             case ast.Compare():
                 return self._comparison(node)
         self._number(node)  # says what is wrong inside it, if anything is
@@ -153,7 +183,7 @@ class _Parser:
         for op, right in zip(node.ops, node.comparators, strict=True):
             links.append(self._link(left, op, right, last=right is node.comparators[-1]))
             left = right
-        return lambda point: all(link(point) for link in links)
+        return _every(links)
 
     def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr, *, last: bool) -> Test:
         value = self._number(left)
@@ -162,7 +192,8 @@ class _Parser:
                 raise self._fail(right, "must be a list of numbers after 'in', such as [1024, 2048]")
             members = [self._number(member) for member in right.elts]
             wanted = isinstance(op, ast.In)
-            return lambda point: any(member(point) == value(point) for member in members) is wanted
+            found = _some([_equal(member, value) for member in members])
+            return found if wanted else lambda point: found(point) ^ True
         compare = _COMPARISONS.get(type(op))
         if compare is None:
             raise self._fail(right, f"is compared with 'is'; {_ALLOWED}")

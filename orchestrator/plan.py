@@ -3,11 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from orchestrator.alignment import aligned
 from orchestrator.catalogue import GpuSpec, family_or_key, representative
+from orchestrator.column import Array
+from orchestrator.gemm_columns import GemmSets, sets_of
 from orchestrator.schema import Config
 from orchestrator.space import Expansion
-from tasks.calls import lead_calls, shared_calls
+from tasks.calls import calls_together, lead_calls
 from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.settings import BURST_IDLE_S, Timing
@@ -42,14 +46,6 @@ class Estimate:
     most_s: float
     samples: int
 
-    def __add__(self, other: "Estimate") -> "Estimate":
-        """Both, one after the other."""
-        return Estimate(
-            least_s=self.least_s + other.least_s,
-            most_s=self.most_s + other.most_s,
-            samples=self.samples + other.samples,
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
@@ -72,16 +68,17 @@ def plan(config: Config, expansion: Expansion) -> Plan:
     """Estimate what ``expansion`` costs on the configuration's GPU, or on ``cluster.reference_gpu``."""
     spec = reference(config)
     unknown = [] if spec is None else [name for name in config.space.dtype if not spec.peak(name)]
-    gemms = [gemm for bundle in expansion.bundles for gemm in bundle.gemms]
-    largest = max(gemms, key=lambda gemm: gemm.bytes)
+    work = expansion.bundles.sets
+    asked = work.table.bytes()[work.gemms]
+    largest = work.table.gemm(int(work.gemms[np.argmax(asked)]))
     return Plan(
         spec=spec,
-        estimate=None if spec is None or unknown else total(expansion.bundles, spec, config.timing),
+        estimate=None if spec is None or unknown else _sum(_estimates(work, spec, config.timing)),
         unknown=tuple(unknown),
         largest_bytes=largest.bytes,
         largest_gemm=largest,
-        too_large=0 if spec is None else sum(gemm.bytes > spec.memory_gb * 1e9 for gemm in gemms),
-        flops=sum(gemm.flops for gemm in gemms),
+        too_large=0 if spec is None else int(np.count_nonzero(asked > spec.memory_gb * 1e9)),
+        flops=sum(work.exact_sums(work.table.flops()[work.gemms])),
     )
 
 
@@ -116,40 +113,67 @@ def reference(config: Config) -> GpuSpec | None:
 
 def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:
     """Roofline estimate of one call in a dtype that has a published peak."""
+    return float(_call_seconds(gemm, spec))
+
+
+def _call_seconds(gemm: Gemm, spec: GpuSpec) -> Array:
+    """The same, of GemmColumns too."""
     peak = spec.peak(gemm.dtype) or 1.0
-    compute = gemm.flops / (PEAK_SHARE * peak * 1e12) * (1.0 if aligned(gemm) else MISALIGNED)
-    return max(compute, gemm.bytes / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9)) + LAUNCH_S
+    compute = gemm.flops / (PEAK_SHARE * peak * 1e12) * np.where(aligned(gemm), 1.0, MISALIGNED)
+    return np.maximum(compute, gemm.bytes / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9)) + LAUNCH_S
 
 
 def total(bundles: Iterable[Bundle], spec: GpuSpec, timing: Timing) -> Estimate:
     """The Bundles one after another on one device, without its start and soak."""
-    estimate = Estimate(least_s=0.0, most_s=0.0, samples=0)
-    for bundle in bundles:
-        estimate += bundle_estimate(bundle, spec, timing)
-    return estimate
+    return _sum(_estimates(sets_of(bundles), spec, timing))
 
 
 def bundle_estimate(bundle: Bundle, spec: GpuSpec, timing: Timing) -> Estimate:
     """One Bundle by ``timing.protocol``."""
-    seconds = [call_seconds(gemm, spec) for gemm in bundle.gemms]
-    if timing.protocol == "seed":
-        spent = SEED_CALLS * sum(seconds) + sum(map(_numbers, bundle.gemms)) / SEED_DRAW_PER_S
-        return Estimate(least_s=spent, most_s=spent, samples=len(seconds))
-    calls = shared_calls(dict(zip(bundle.gemms, seconds, strict=True)), timing)
-    visits = [calls[gemm] + lead_calls(calls[gemm], timing) for gemm in bundle.gemms]
-    round_s = sum(n * each for n, each in zip(visits, seconds, strict=True))
-    if timing.power == "burst":
-        round_s += BURST_IDLE_S * len(visits)
-    prepare = PREPARE_S * len(seconds) + PREPARE_CALLS * sum(seconds)
-    rounds = timing.least_rounds + int(timing.max_seconds / round_s)
-    if any(len(family.candidates) > 1 for family in bundle.families):
-        # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
-        rounds += timing.least_rounds + 1
-    rounds = min(timing.max_rounds, rounds)
+    return total((bundle,), spec, timing)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Estimates:
+    """What an Estimate has, of each Bundle."""
+
+    least_s: Array
+    most_s: Array
+    samples: Array
+
+
+def _sum(estimates: _Estimates) -> Estimate:
     return Estimate(
-        least_s=prepare + timing.least_rounds * round_s,
+        least_s=float(estimates.least_s.sum()),
+        most_s=float(estimates.most_s.sum()),
+        samples=int(estimates.samples.sum()),
+    )
+
+
+def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
+    """Each Bundle by ``timing.protocol``."""
+    seconds = work.table.each(lambda gemms: _call_seconds(gemms, spec), np.float64)[work.gemms]
+    count = np.diff(work.starts)
+    once = work.sums(seconds)
+    if timing.protocol == "seed":
+        drawn = work.sums(work.table.each(_numbers, np.int64)[work.gemms])
+        spent = SEED_CALLS * once + drawn / SEED_DRAW_PER_S
+        return _Estimates(least_s=spent, most_s=spent, samples=count)
+    calls = calls_together(seconds, np.repeat(work.medians(seconds), count), timing)
+    leading = np.where(calls > 1, lead_calls(2, timing), lead_calls(1, timing))
+    round_s = work.sums((calls + leading) * seconds)
+    if timing.power == "burst":
+        round_s += BURST_IDLE_S * count
+    prepare = PREPARE_S * count + PREPARE_CALLS * once
+    least = np.where(work.rivals, timing.least_rounds, timing.min_rounds)
+    rounds = least + np.floor(timing.max_seconds / round_s).astype(np.int64)
+    # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
+    rounds += np.where(work.rivals, least + 1, 0)
+    rounds = np.minimum(timing.max_rounds, rounds)
+    return _Estimates(
+        least_s=prepare + least * round_s,
         most_s=prepare + rounds * round_s,
-        samples=rounds * len(seconds),
+        samples=rounds * count,
     )
 
 

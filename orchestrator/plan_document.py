@@ -1,13 +1,16 @@
 """A plan as plain values: one object, or a row a Family."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from orchestrator.config import model_notes
+from orchestrator.families import Outline
 from orchestrator.forms import CsvTable
 from orchestrator.plan import Plan, gpu_counts, wall_seconds
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
-from tasks.family import Family
 
 FAMILY = ("family_id", "role", "h", "tp", "batch", "seq", "dtype", "passes", "axis")
 CSV_COLUMNS = (*FAMILY, "candidates", "first", "last", "baseline", "gemms", "flops")
@@ -31,21 +34,18 @@ def document(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any
         },
         "timing": {"protocol": config.timing.protocol, "l2": config.timing.l2, "power": config.timing.power},
         "cost": _cost(config, expansion, found),
-        "families": [
-            {**_family(family), "values": [candidate.value for candidate in family.candidates]}
-            for family in expansion.families
-        ],
+        "families": [{**row, "values": list(family.values)} for family, row in _families(expansion)],
         "notes": list(model_notes(config)),
     }
 
 
 def csv_table(expansion: Expansion) -> CsvTable:
     """Return a row a Family."""
-    return CsvTable(columns=CSV_COLUMNS, rows=map(_family, expansion.families))
+    return CsvTable(columns=CSV_COLUMNS, rows=(row for _, row in _families(expansion)))
 
 
 def _skip(expansion: Expansion, kind: str, count: int) -> dict[str, Any]:
-    first = next(skip for skip in expansion.skips if skip.kind == kind)
+    first = next(expansion.skips.of(kind))
     return {
         "kind": kind,
         "points": count,
@@ -65,14 +65,12 @@ def _cost(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any]:
     }
 
 
-def _family(family: Family) -> dict[str, Any]:
-    values = [candidate.value for candidate in family.candidates]
-    return {
-        **{name: getattr(family, name) for name in FAMILY},
-        "candidates": len(values),
-        "first": values[0],
-        "last": values[-1],
-        "baseline": next((each.value for each in family.candidates if each.baseline), None),
-        "gemms": len(family.gemms),
-        "flops": sum(gemm.flops for gemm in family.gemms),
-    }
+def _families(expansion: Expansion) -> Iterator[tuple[Outline, dict[str, Any]]]:
+    """Each Family with its row."""
+    sets = expansion.families.sets
+    flops = sets.exact_sums(sets.table.flops()[sets.gemms])
+    gemms = np.diff(sets.starts).tolist()
+    for family, count, cost in zip(expansion.families.outlines(), gemms, flops, strict=True):
+        row = {name: getattr(family, name) for name in FAMILY}
+        row |= {"candidates": len(family.values), "first": family.values[0], "last": family.values[-1]}
+        yield family, {**row, "baseline": family.baseline, "gemms": count, "flops": cost}

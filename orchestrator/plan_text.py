@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.config import model_notes
+from orchestrator.families import Outline
 from orchestrator.plan import Plan, gpu_counts, wall_seconds
 from orchestrator.printing import LABEL, fitting, wrapped
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
-from tasks.family import Family
 
 GIB = 2**30
 GAP = "  "
@@ -54,18 +54,18 @@ def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[
 
 
 def _families(expansion: Expansion) -> list[tuple[str, ...]]:
-    return [_family(family) for family in expansion.families[:MOST_SHOWN]]
+    return [_family(outline) for outline in expansion.families.outlines(MOST_SHOWN)]
 
 
-def _family(family: Family) -> tuple[str, ...]:
-    values = [candidate.value for candidate in family.candidates]
-    baseline = next((str(candidate.value) for candidate in family.candidates if candidate.baseline), "-")
+def _family(family: Outline) -> tuple[str, ...]:
+    values = family.values
+    baseline = "-" if family.baseline is None else str(family.baseline)
     span = str(values[0]) if len(values) == 1 else f"{values[0]}…{values[-1]}"
     return family.family_id, f"{len(values):,}", f"{family.axis} {span}", baseline
 
 
 def _skip(expansion: Expansion, kind: str) -> str:
-    example = next(skip for skip in expansion.skips if skip.kind == kind)
+    example = next(expansion.skips.of(kind))
     h = "" if example.h is None else f" h={example.h}"
     return f"{kind}; first: {example.role}{h} tp={example.tp}: {example.reason}"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestrator.shape import Shape
 from tasks.family import Part
-from tasks.gemm import Gemm, kind_of
+from tasks.gemm import kind_of
 
 __all__ = ["ROLES", "Role", "Shape"]
 
@@ -37,11 +37,11 @@ class Role:
 
 
 def _linear(name: str, s: Shape, n: int, k: int) -> Part:
-    return Part(name=name, gemm=Gemm(kind=kind_of(s.dtype), b=1, m=s.tokens, n=n, k=k, dtype=s.dtype, layout="nt"))
+    return Part(name=name, gemm=s.gemm(kind_of(s.dtype), 1, s.tokens, n, k, "nt"))
 
 
 def _batched(name: str, s: Shape, b: int, m: int, n: int, k: int, layout: str) -> Part:
-    return Part(name=name, gemm=Gemm(kind="bmm", b=b, m=m, n=n, k=k, dtype=s.dtype, layout=layout))
+    return Part(name=name, gemm=s.gemm("bmm", b, m, n, k, layout))
 
 
 def _seed_bmm(s: Shape) -> tuple[Part, ...]:
@@ -70,11 +70,11 @@ def _heads(s: Shape) -> int:
 
 
 def _attn_score(s: Shape) -> tuple[Part, ...]:
-    return (_batched("score", s, _heads(s), s.seq or 1, s.seq or 1, s.head, "nt"),)
+    return (_batched("score", s, _heads(s), s.length, s.length, s.head, "nt"),)
 
 
 def _attn_over_value(s: Shape) -> tuple[Part, ...]:
-    return (_batched("over_value", s, _heads(s), s.seq or 1, s.head, s.seq or 1, "nn"),)
+    return (_batched("over_value", s, _heads(s), s.length, s.head, s.length, "nn"),)
 
 
 def _attn_out(s: Shape) -> tuple[Part, ...]:

@@ -187,9 +187,9 @@ class AxisRule(Rule):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DffRule(Rule):
-    """Values of d_ff: as an axis, or {ratio, distance, step} around ratio·h."""
+    """Values of d_ff: as an axis, or {ratio, distance, step} or {ratio, span, step} around ratio·h."""
 
-    type_text: str = "{ratio, distance, step}, a whole number, a list, or {start, stop, step}"
+    type_text: str = "{ratio, distance or span, step}, a whole number, a list, or {start, stop, step}"
     listed: bool = True
     parts: tuple[str, ...] = tuple(dict.fromkeys(RATIO_KEYS + RANGE_KEYS))
 

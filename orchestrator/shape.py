@@ -1,7 +1,9 @@
 """The logical dimensions of one Point, as a role sees them."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
+
+from tasks.gemm import Gemm
 
 VOCABULARY_MULTIPLE = 128
 """Megatron-LM pads the vocabulary to a multiple of this times the tensor-parallel size
@@ -21,13 +23,18 @@ def padded_vocabulary(v: int, tp: int, multiple: int = VOCABULARY_MULTIPLE) -> i
     return -(-v // (multiple * tp)) * multiple * tp
 
 
+def at_least_one(value: int) -> int:
+    """``max(value, 1)`` of a whole number >= 0, or of a Column of them."""
+    return value + (value < 1)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
     """Sizes in elements of the whole model, before tensor parallelism; None for what the Point does not have.
 
     a: attention heads; kv: key/value heads (None: as many as ``a``); head_dim: size of a head (None: h / a). v: the
     vocabulary. d_ff: hidden size of the MLP, or of one expert. experts: routed experts, topk of them for each token,
-    spread over ``ep`` ranks.
+    spread over ``ep`` ranks. What it calculates holds for a Column of many Points as for an int.
     """
 
     tp: int
@@ -50,7 +57,11 @@ class Shape:
         value = getattr(self, name)
         if value is None:
             raise ValueError(f"{name} is missing in {self!r}")
-        return int(value)
+        return cast(int, value)
+
+    def gemm(self, kind: str, b: int, m: int, n: int, k: int, layout: str) -> Gemm:
+        """A Gemm in this dtype."""
+        return Gemm(kind=kind, b=b, m=m, n=n, k=k, dtype=self.dtype, layout=layout)
 
     def having(self, name: str, value: int) -> "Shape":
         """The same with one dimension replaced."""
@@ -58,9 +69,14 @@ class Shape:
         return replace(self, **sizes)
 
     @property
+    def length(self) -> int:
+        """Tokens of one sequence: 1 where there is none."""
+        return 1 if self.seq is None else self.seq
+
+    @property
     def tokens(self) -> int:
         """M: rows of the activation matrix."""
-        return self.batch * (self.seq or 1)
+        return self.batch * self.length
 
     @property
     def local_d_ff(self) -> int:
@@ -75,7 +91,7 @@ class Shape:
     @property
     def local_kv(self) -> int:
         """Key/value heads of one rank: at least one, which several ranks then hold alike."""
-        return max(self.key_value_heads // self.tp, 1)
+        return at_least_one(self.key_value_heads // self.tp)
 
     @property
     def head(self) -> int:

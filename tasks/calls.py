@@ -1,8 +1,10 @@
 """How many calls a visit makes: pure arithmetic, the same for every device and for planning."""
 
-import math
 from collections.abc import Mapping
 from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tasks.gemm import Gemm
 from tasks.settings import Timing
@@ -19,9 +21,20 @@ def visit_calls(seconds: float, timing: Timing) -> int:
 
     seconds: of one call.
     """
+    return int(calls_alone(np.array([seconds]), timing)[0])
+
+
+def calls_alone(seconds: NDArray[np.float64], timing: Timing) -> NDArray[np.int64]:
+    """``visit_calls`` of many Gemms, by the seconds of one call of each."""
     if timing.l2 == "flush":
-        return 1
-    return min(MAX_CALLS, max(1, math.ceil(timing.visit_us * 1e-6 / seconds)))
+        return np.ones(seconds.shape, dtype=np.int64)
+    return np.clip(np.ceil(timing.visit_us * 1e-6 / seconds), 1, MAX_CALLS).astype(np.int64)
+
+
+def calls_together(seconds: NDArray[np.float64], typical: NDArray[np.float64], timing: Timing) -> NDArray[np.int64]:
+    """``shared_calls`` of many Gemms, by the seconds of one call of each and of the typical one it is compared with."""
+    alike = (typical / ALIKE <= seconds) & (seconds <= typical * ALIKE)
+    return np.where(alike, calls_alone(typical, timing), calls_alone(seconds, timing))
 
 
 def shared_calls(seconds: Mapping[Gemm, float], timing: Timing) -> dict[Gemm, int]:
@@ -30,12 +43,9 @@ def shared_calls(seconds: Mapping[Gemm, float], timing: Timing) -> dict[Gemm, in
     Calls that follow one another are a little faster than one alone, so that Candidates just below and just above a
     limit would differ by how they are timed. Those far from the typical time get what is right for them.
     """
-    typical = median(seconds.values())
-    common = visit_calls(typical, timing)
-    return {
-        gemm: common if typical / ALIKE <= each <= typical * ALIKE else visit_calls(each, timing)
-        for gemm, each in seconds.items()
-    }
+    each = np.array(list(seconds.values()), dtype=np.float64)
+    typical = np.full(each.shape, median(seconds.values()))
+    return dict(zip(seconds, calls_together(each, typical, timing).tolist(), strict=True))
 
 
 def lead_calls(calls: int, timing: Timing) -> int:

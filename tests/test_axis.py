@@ -3,10 +3,10 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orchestrator.axis import MAX_VALUES, count, d_ff_count, d_ff_values, expand
+from orchestrator.axis import MAX_VALUES, count, d_ff_count, d_ff_values, expand, seed_d_ff_values
 from orchestrator.errors import InvalidValueError
 
 SEED = {"ratio": "8/3", "distance": 100, "step": 4}
@@ -71,6 +71,33 @@ def test_the_ratio_is_exact(ratio: str | float, h: int, baseline: int) -> None:
 def test_values_below_one_are_left_out() -> None:
     values, _ = d_ff_values(SEED, 16)
     assert min(values) == 4
+
+
+def test_a_span_is_a_share_of_the_ratios_d_ff() -> None:
+    # 8/3·4096 = 10922.67, 25% of it to either side: 8192 to 13653.33, in steps of 4 up to 13652
+    values, baseline = d_ff_values({"ratio": "8/3", "span": 0.25, "step": 4}, 4096)
+    assert (values, baseline) == (tuple(sorted([*range(8192, 13653, 4), 10922])), 10922)
+    assert len(values) == 1367
+    # 35% to either side: 7099.73 to 14745.6, on the multiples of 8 from 7104 to 14744
+    values, _ = d_ff_values({"ratio": "8/3", "span": "7/20", "step": 8}, 4096)
+    assert (values[0], values[-1], len(values)) == (7104, 14744, 957)
+
+
+@given(
+    st.integers(1, 30000),
+    st.fractions(Fraction(1, 2), 8, max_denominator=1000),
+    st.fractions(Fraction(1, 100), Fraction(9, 10), max_denominator=100),
+    st.integers(1, 64),
+)
+def test_the_law_of_a_span(h: int, ratio: Fraction, span: Fraction, step: int) -> None:
+    spec = {"ratio": str(ratio), "span": str(span), "step": step}
+    assume(math.floor(ratio * h) >= 1)
+    values, baseline = d_ff_values(spec, h)
+    assert baseline == math.floor(ratio * h)
+    within = [v for v in range(0, 2 * math.ceil(ratio * h) + 1, step) if abs(v - ratio * h) <= span * ratio * h and v]
+    assert list(values) == sorted({*within, baseline})
+    assert len(values) <= d_ff_count(spec, h)
+    assert seed_d_ff_values(spec, h) == (values, baseline)
 
 
 def test_lists_and_ranges_have_no_baseline() -> None:
@@ -141,6 +168,18 @@ def test_what_is_no_axis_is_refused(axis: object, message: str) -> None:
         ({"ratio": "1e999999999", "distance": 1, "step": 1}, "is no number"),
         ({"ratio": "8/3", "distance": -1, "step": 1}, "distance: -1 is too small"),
         ({"ratio": "8/3", "distance": 100}, "lacks step"),
+        ({"ratio": "8/3", "span": 0.25}, "{ratio, span, step} lacks step"),
+        ({"span": 0.25, "step": 4}, "{ratio, span, step} lacks ratio"),
+        ({"ratio": "8/3", "step": 4}, "{ratio, distance, step} lacks distance"),
+        ({"ratio": "8/3", "span": 0.25, "distance": 100, "step": 4}, "both a distance and a span; give {ratio, distan"),
+        ({"ratio": "8/3", "span": 1, "step": 4}, "0 < span < 1 must hold, but got 1"),
+        ({"ratio": "8/3", "span": 0, "step": 4}, "0 < span < 1 must hold, but got 0"),
+        (
+            {"ratio": "8/3", "span": "wide", "step": 4},
+            "span: 'wide' is no number; write a fraction such as 1/4, or 0.25",
+        ),
+        ({"ratio": "8/3", "span": 0.25, "step": 0}, "step: 0 is too small"),
+        ({"ratio": "8/3", "spam": 0.25, "step": 4}, "unknown part 'spam'; did you mean span?"),
         ({"distance": 100, "step": 4}, "lacks ratio"),
         ({"ratio": "8/3", "distance": 100, "step": 4, "start": 1}, "unknown part 'ratio'"),
         ({"ratio": "8/3", "distance": 10**9, "step": 1}, "at most 1000000"),

@@ -15,7 +15,7 @@ from tasks.family import Family
 
 
 def families(*words: str) -> tuple[Family, ...]:
-    return expand_space(compose("h200", ["space.tp=1", *words])).families
+    return tuple(expand_space(compose("h200", ["space.tp=1", *words])).families)
 
 
 def chosen(family: Family) -> tuple[list[int], list[int]]:

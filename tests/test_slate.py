@@ -99,6 +99,19 @@ def test_a_range_or_a_list_may_name_the_value_to_compare_with() -> None:
         assert [c.value for c in family.candidates if c.baseline] == [100]
 
 
+def test_a_span_gives_a_wide_choice_with_its_baseline() -> None:
+    # 8/3·256 = 682.67, 35% of it to either side: 443.73 to 921.6, on the multiples of 8 from 448 to 920
+    family = only(expand("space.roles=mlp", "space.d_ff={ratio: 8/3, span: 0.35, step: 8}"))
+    assert [c.value for c in family.candidates] == sorted([*range(448, 921, 8), 682])
+    assert [c.value for c in family.candidates if c.baseline] == [682]
+
+
+def test_d_ff_follows_h_by_its_ratio_whatever_the_span() -> None:
+    words = ("space.roles=layer", "space.h=192,256", "space.a=4", "space.around=h")
+    wide = expand(*words, "space.d_ff={ratio: 8/3, span: 0.35, step: 8}")
+    assert points(only(wide)) == points(only(expand(*words)))
+
+
 def test_where_may_name_what_follows_the_choice() -> None:
     family = only(expand("space.roles=attn", "space.a=4,8,16", "space.around=a", "space.where=head_dim >= 32"))
     assert [c.value for c in family.candidates] == [4, 8]
@@ -136,6 +149,12 @@ def test_both_passes_are_paid_for_together() -> None:
         (["space.d_ff={values: []}"], "an empty list"),
         (["space.d_ff={values: [8], baseline: 0}"], "baseline: 0 is too small"),
         (["space.d_ff={values: [8], step: 2}"], "unknown part 'step'; there are: values, baseline"),
+        (["space.d_ff.span=0.35"], "space.d_ff: both a distance and a span; give {ratio, distance, step} or"),
+        (["space.d_ff={ratio: 8/3, span: 1/0, step: 8}"], "space.d_ff: span: '1/0' divides by zero"),
+        (
+            ["space.h=2147483647", "space.d_ff={ratio: 8/3, span: 0.9, step: 1}"],
+            "points; at most 10000000 are planned at once",
+        ),
         (["space.roles=qkv", "space.a=4", "space.around=kv"], "space.kv has no values to choose from"),
         (
             ["space.around=h", "space.h={values: [8], baseline: 1}", "space.d_ff={ratio: 0.5, distance: 4, step: 4}"],

@@ -3,9 +3,6 @@
 import argparse
 import sys
 
-from orchestrator.plan import plan
-from orchestrator.plan_document import csv_table, document
-from orchestrator.plan_text import lines
 from orchestrator.printing import printed_as, width
 from orchestrator.space import expand_space
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
@@ -21,6 +18,11 @@ def execute(arguments: argparse.Namespace) -> int:
     config = configured(arguments)
     if printed_cfg(arguments, config):
         return 0
+    # numpy is loaded now that the arguments are known to be right
+    from orchestrator.plan import plan
+    from orchestrator.plan_document import csv_table, document
+    from orchestrator.plan_text import lines
+
     expansion = expand_space(config)
     found = plan(config, expansion)
     whole = printed_as(

@@ -325,7 +325,7 @@ def _manifest(config: Config, expansion: Expansion) -> dict[str, Any]:
             {
                 "kind": kind,
                 "count": count,
-                "examples": [skip.reason for skip in expansion.skips if skip.kind == kind][:EXAMPLES],
+                "examples": [skip.reason for skip in itertools.islice(expansion.skips.of(kind), EXAMPLES)],
             }
             for kind, count in kinds.items()
         ],
