@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.compacted import Compacted
+from orchestrator.compaction import FULL
 from orchestrator.store import RunStore, shard_table
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
@@ -32,7 +33,8 @@ from tasks.settings import Timing
 Ints = NDArray[np.int64]
 
 CANDIDATES = 25
-FAMILIES_A_FILE = 12_000
+FACT_BYTES, SAMPLE_BYTES = 700, 110
+"""Of a row in memory, about: from FULL on `compact` begins another file."""
 MIB = 1 << 20
 FROM_FACTS = """gpu, family_id, role, h, tp, batch, seq, dtype, d_ff, baseline, mlp_params, axis, value, params, passes,
 a, kv, head_dim, v, experts, topk, ep, local_dim, sm_clock_mean_mhz, sm_clock_min_mhz, temperature_max_c, power_mean_w,
@@ -82,16 +84,16 @@ def measure(run: Path, arguments: argparse.Namespace) -> int:
         for name, command in commands.items():
             code, *cost = timed(command)
             if code:
-                sys.stderr.write(f"{name} ended with exit code {code}\n")
-                return 1
+                sys.stdout.write(f"{name} ended with exit code {code} after {cost[0]:.1f} s\n")
+                continue
             best[name] = min(best.get(name, (np.inf, 0.0, 0.0)), (cost[0], cost[1], cost[2]))
     for name, (seconds, cpu, peak) in best.items():
         sys.stdout.write(f"{name:12}  {seconds:7.1f} s   {cpu:7.1f} s of CPU   peak {peak:6.0f} MiB\n")
-    if "duckdb" in best:
+    if len(best) == 2:
         wall, cpu, _ = (ours / theirs for ours, theirs in zip(best["orchestrator"], best["duckdb"], strict=True))
         sys.stdout.write(f"ratio {wall:.2f}, of CPU {cpu:.2f}\n")
         return agreement(run, rounds)
-    return 0
+    return int(len(best) < len(commands))
 
 
 def timed(command: list[str]) -> tuple[int, float, float, float]:
@@ -202,8 +204,9 @@ def make(run: Path, families: int, rounds: int) -> int:
     device = store.shard_path("NVIDIA H200", "GPU-0", "x", 1).parent
     device.mkdir(parents=True)
     random = np.random.default_rng(1)
-    for begin in range(0, families, FAMILIES_A_FILE):
-        numbers = np.arange(begin, min(begin + FAMILIES_A_FILE, families))
+    together = FULL // (CANDIDATES * (FACT_BYTES + rounds * SAMPLE_BYTES))
+    for begin in range(0, families, together):
+        numbers = np.arange(begin, min(begin + together, families))
         facts, samples, names = tables(first, numbers, rounds, random)
         contents = Compacted(replaces=names, full=True)
         store.write_compacted(device, facts, samples, contents, lambda path: None)
