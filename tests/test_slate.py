@@ -7,7 +7,7 @@ import pytest
 from orchestrator.config import compose
 from orchestrator.errors import ConfigError
 from orchestrator.schema import Config
-from orchestrator.space import Expansion, expand_space
+from orchestrator.space import Expansion, expand_space, reasons
 from tasks.family import Family
 
 
@@ -128,6 +128,11 @@ def test_a_role_that_lacks_what_where_names_is_skipped_with_the_reason() -> None
 def test_heads_that_do_not_divide_h_are_skipped_with_the_reason() -> None:
     expansion = expand("space.roles=attn", "space.a=4,5", "space.around=a")
     assert [skip.reason for skip in expansion.skips] == ["a=5 does not divide h=256"]
+
+
+def test_kinds_of_reasons_that_are_as_many_come_in_the_order_of_their_first_points() -> None:
+    words = ("space.roles=qkv", "space.h=48", "space.tp=4", "space.a=6,5,8")
+    assert list(reasons(expand(*words).skips).items()) == [("tp does not divide a", 1), ("a does not divide h", 1)]
 
 
 def test_both_passes_are_paid_for_together() -> None:
