@@ -160,6 +160,10 @@ def test_both_passes_are_paid_for_together() -> None:
             ["space.h=2147483647", "space.d_ff={ratio: 8/3, span: 0.9, step: 1}"],
             "points; at most 10000000 are planned at once",
         ),
+        (
+            ["space.h=600000", "space.d_ff={ratio: 8/3, span: 0.9, step: 1}"],
+            "space.d_ff: 2880001 values; at most 1000000 fit on one axis: use a larger step",
+        ),
         (["space.roles=qkv", "space.a=4", "space.around=kv"], "space.kv has no values to choose from"),
         (
             ["space.around=h", "space.h={values: [8], baseline: 1}", "space.d_ff={ratio: 0.5, distance: 4, step: 4}"],
