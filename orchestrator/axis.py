@@ -144,6 +144,13 @@ def d_ff_count(spec: object, h: int = 1) -> int:
     return len(range(-parts.distance, parts.distance + 1, parts.step)) + 1
 
 
+def check_span(spec: object, h: int) -> None:
+    """Raise InvalidValueError where a choice of d_ff with a span has more values for this h than fit on an axis."""
+    parts = _ratio_parts(spec)
+    if parts.span is not None:
+        _bounded(_spanned(parts, h))
+
+
 def _values(axis: object) -> Sequence[int]:
     if isinstance(axis, Mapping) and "values" in axis:
         _check_keys(axis, LIST_KEYS, required=LIST_KEYS[:1])

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.axis import by_ratio, choice, count, d_ff_count, expand, is_ratio
+from orchestrator.axis import by_ratio, check_span, choice, count, d_ff_count, expand, is_ratio
 from orchestrator.errors import InvalidValueError
 from orchestrator.schema import schema_keys
 
@@ -79,10 +79,12 @@ def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complai
 
 
 def _baseline(name: str, values: Mapping[str, Any]) -> Iterator[Complaint]:
-    h = values["space.h"]
-    least = choice(h)[0][0] if values.get("space.around") == "h" else min(expand(h))
+    h, around = values["space.h"], values.get("space.around", "d_ff")
+    sizes = choice(h)[0] if around == "h" else expand(h)
     try:
         if is_ratio(values[name]):
-            by_ratio(values[name], least)
+            by_ratio(values[name], min(sizes))
+        if is_ratio(values[name]) and around == "d_ff":
+            check_span(values[name], max(sizes))
     except InvalidValueError as error:
         yield ("space.h", name), f"{name}: {error}"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from orchestrator.alignment import Alignment, aligned, alignments
+from orchestrator.call_time import call_seconds
 from orchestrator.catalogue import GpuSpec
-from orchestrator.plan import call_seconds
 from orchestrator.roofline import Roofline, roofline
 from orchestrator.tiles import TILES, Neighbour, Quantisation, chosen, neighbours, quantise
 from tasks.gemm import Gemm

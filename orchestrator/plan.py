@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.alignment import aligned
+from orchestrator.call_time import call_seconds
 from orchestrator.catalogue import GpuSpec, family_or_key, representative
 from orchestrator.column import Array
 from orchestrator.gemm_columns import GemmSets, sets_of
@@ -16,11 +16,6 @@ from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.settings import BURST_IDLE_S, Timing
 
-PEAK_SHARE = 0.7
-BANDWIDTH_SHARE = 0.8
-LAUNCH_S = 2e-6
-"""A well-shaped call reaches about these shares of the catalogue's peak and bandwidth, and takes at least this long."""
-
 PREPARE_S = 0.006
 """Preparing one Gemm (first run, check, estimate, capture) beside its own calls: 3 to 8 ms on an H200 host."""
 
@@ -28,9 +23,6 @@ PREPARE_CALLS = 3
 SEED_CALLS = 150
 SEED_DRAW_PER_S = 1.1e8
 """The seed's protocol draws its operands on the CPU: numbers a second, on an H200 host."""
-
-MISALIGNED = 2.5
-"""How many times as long a call takes whose rows are not multiples of 16 bytes: 2.3 to 3.5 on an H200 in fp16."""
 
 GPUS_OF_A_HOST = 8
 
@@ -111,18 +103,6 @@ def reference(config: Config) -> GpuSpec | None:
     return next((spec for spec in models if spec.key == config.cluster.reference_gpu), representative(gpu))
 
 
-def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:
-    """Roofline estimate of one call in a dtype that has a published peak."""
-    return float(_call_seconds(gemm, spec))
-
-
-def _call_seconds(gemm: Gemm, spec: GpuSpec) -> Array:
-    """The same, of GemmColumns too."""
-    peak = spec.peak(gemm.dtype) or 1.0
-    compute = gemm.flops / (PEAK_SHARE * peak * 1e12) * np.where(aligned(gemm), 1.0, MISALIGNED)
-    return np.maximum(compute, gemm.bytes / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9)) + LAUNCH_S
-
-
 def total(bundles: Iterable[Bundle], spec: GpuSpec, timing: Timing) -> Estimate:
     """The Bundles one after another on one device, without its start and soak."""
     return _sum(_estimates(sets_of(bundles), spec, timing))
@@ -152,7 +132,7 @@ def _sum(estimates: _Estimates) -> Estimate:
 
 def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
     """Each Bundle by ``timing.protocol``."""
-    seconds = work.table.each(lambda gemms: _call_seconds(gemms, spec), np.float64)[work.gemms]
+    seconds = work.table.each(lambda gemms: call_seconds(gemms, spec), np.float64)[work.gemms]
     count = np.diff(work.starts)
     once = work.sums(seconds)
     if timing.protocol == "seed":

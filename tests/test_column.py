@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.column import Column, InexactError
+from orchestrator.errors import InvalidValueError
 from orchestrator.expression import NAMES, Where
 from tests.test_expression import condition
 
@@ -96,6 +97,6 @@ def test_a_condition_on_columns_holds_where_it_holds_for_the_point(text: str, po
     columns: dict[str, Any] = {name: column([point[name] for point in points]) for name in NAMES}
     try:
         found = where.evaluate(**columns)
-    except (InexactError, ValueError):
+    except (InexactError, InvalidValueError):
         return  # then it is asked Point by Point
     assert np.broadcast_to(found, len(points)).tolist() == [where.evaluate(**point) for point in points]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.divisibility import refusal
+from orchestrator.divisibility import refusal, refusals
 from orchestrator.passes import named, with_passes
 from orchestrator.roles import ROLES
 from orchestrator.shape import Shape
@@ -198,3 +198,17 @@ def test_parameters_of_a_block_by_hand() -> None:
     assert ROLES["experts"].params(MIXTRAL) == 8 * 176_160_768
     assert ROLES["router"].params(MIXTRAL) == 8 * 4096
     assert ROLES["layer_gelu"].params(GPT_3) == 12 * 2560**2
+
+
+@pytest.mark.parametrize(
+    ("kv", "tp", "found"),
+    [
+        (32, 3, ["tp=3 does not divide a=32"]),  # as many as heads: said once
+        (8, 3, ["tp=3 does not divide a=32", "tp=3 does not divide kv=8"]),
+        (8, 16, []),  # two ranks hold each of them
+        (8, 24, ["tp=24 does not divide a=32"]),
+        (6, 4, ["kv=6 does not divide a=32"]),
+    ],
+)
+def test_each_law_that_is_broken_is_told_once(kv: int, tp: int, found: list[str]) -> None:
+    assert [reason for _, reason in refusals(ROLES["attn"], replace(LLAMA_3_8B, a=32, kv=kv, tp=tp))] == found

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator import cli
+from orchestrator.call_time import call_seconds
 from orchestrator.catalogue import load
 from orchestrator.config import compose
-from orchestrator.plan import Estimate, bundle_estimate, call_seconds, plan, reference, total
+from orchestrator.plan import Estimate, bundle_estimate, plan, reference, total
 from orchestrator.schema import Cluster, Config, Space
 from orchestrator.space import expand_space
 from tasks.family import Bundle, Candidate, Family, Part

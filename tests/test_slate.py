@@ -7,7 +7,7 @@ import pytest
 from orchestrator.config import compose
 from orchestrator.errors import ConfigError
 from orchestrator.schema import Config
-from orchestrator.space import Expansion, expand_space
+from orchestrator.space import Expansion, expand_space, reasons
 from tasks.family import Family
 
 
@@ -130,6 +130,11 @@ def test_heads_that_do_not_divide_h_are_skipped_with_the_reason() -> None:
     assert [skip.reason for skip in expansion.skips] == ["a=5 does not divide h=256"]
 
 
+def test_kinds_of_reasons_that_are_as_many_come_in_the_order_of_their_first_points() -> None:
+    words = ("space.roles=qkv", "space.h=48", "space.tp=4", "space.a=6,5,8")
+    assert list(reasons(expand(*words).skips).items()) == [("tp does not divide a", 1), ("a does not divide h", 1)]
+
+
 def test_both_passes_are_paid_for_together() -> None:
     family = only(expand("space.roles=mlp_up", "space.d_ff=512", "space.pass=fwd,bwd"))
     assert family.family_id == "mlp_up-h256-tp1-b1-s16-fp32-fwd+bwd"
@@ -154,6 +159,10 @@ def test_both_passes_are_paid_for_together() -> None:
         (
             ["space.h=2147483647", "space.d_ff={ratio: 8/3, span: 0.9, step: 1}"],
             "points; at most 10000000 are planned at once",
+        ),
+        (
+            ["space.h=600000", "space.d_ff={ratio: 8/3, span: 0.9, step: 1}"],
+            "space.d_ff: 2880001 values; at most 1000000 fit on one axis: use a larger step",
         ),
         (["space.roles=qkv", "space.a=4", "space.around=kv"], "space.kv has no values to choose from"),
         (
