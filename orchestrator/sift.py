@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -110,15 +111,31 @@ def _baselines(slates: Slates, owners: Array, possible: Array) -> Array:
 def _wanted(slates: Slates, rows: Array, owners: Array, where: Where) -> Mask:
     """Of some Points whether the condition holds."""
     try:
-        points = slates.points(rows, owners, exact=False)
-        known = dimensions(slates.role, points, slates.axis, slates.fixed, derived=slates.ratio is not None)
+        known = _dimensions(slates, rows, owners, exact=False)
         return np.broadcast_to(np.asarray(where.evaluate(**known)), rows.shape)
     except (InexactError, InvalidValueError):  # one by one it may hold, or say for which Point it cannot be evaluated
-        found = (
-            where.evaluate(**slates.slate(owner).dimensions(value))
-            for owner, value in zip(owners.tolist(), slates.values[rows].tolist(), strict=True)
-        )
-        return np.fromiter(found, dtype=bool, count=len(rows))
+        return _wanted_each(slates, rows, owners, where)
+
+
+def _wanted_each(slates: Slates, rows: Array, owners: Array, where: Where) -> Mask:
+    """The same, Point by Point."""
+    known = _dimensions(slates, rows, owners, exact=True)
+    sizes = [known.get(name) for name in where.names]
+    columns = (size.values.tolist() if isinstance(size, Column) else repeat(size) for size in sizes)
+    found = np.empty(len(rows), dtype=bool)
+    for place, *point in zip(range(len(rows)), *columns, strict=False):
+        try:
+            found[place] = where.evaluate(**dict(zip(where.names, point, strict=True)))
+        except InvalidValueError:
+            whole = slates.slate(int(owners[place])).dimensions(int(slates.values[rows[place]]))
+            where.evaluate(**whole)  # says it with all dimensions
+            raise
+    return found
+
+
+def _dimensions(slates: Slates, rows: Array, owners: Array, *, exact: bool) -> dict[str, int | None]:
+    points = slates.points(rows, owners, exact=exact)
+    return dimensions(slates.role, points, slates.axis, slates.fixed, derived=slates.ratio is not None)
 
 
 def _lacking(slates: Slates, where: Where) -> str:
