@@ -53,7 +53,7 @@ class Ends:
     lost: Counter[str] = field(default_factory=Counter)
     models: dict[str, str] = field(default_factory=dict)  # uuid -> model
 
-    def measured(self, assignment: Assignment, result: Result) -> None:
+    def measured(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
         """Note a result."""
         if not assignment.is_canary:
             key = self.models[assignment.device], assignment.bundle_id

@@ -63,6 +63,7 @@ def load() -> Mapping[str, GpuSpec]:
     return MappingProxyType({spec.key: spec for spec in specs})
 
 
+@cache
 def match(name: str, memory_bytes: int | None = None) -> GpuSpec | None:
     """Return the model of a device from its own name and, where known, its memory; None for an unknown or a slice.
 

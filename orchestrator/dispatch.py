@@ -30,8 +30,8 @@ DRAIN_S = 5.0
 class Recorder(Protocol):
     """Where ends go: each Bundle's exactly once."""
 
-    def measured(self, assignment: Assignment, result: Result) -> None:
-        """Keep a result, also a canary's."""
+    def measured(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
+        """Keep a result, also a canary's. The device waits for its next work as long as this takes."""
 
     def given_up(self, assignment: Assignment, device: DeviceInfo, failure: Failure) -> None:
         """Keep the fact that a Bundle could not be measured."""
@@ -272,18 +272,20 @@ class Dispatcher:
             self._learn(assignment, device, result)
         elif canary is not None:
             self._judge(device)
-        # The device's next work goes out before this result is written: it must not wait for the disk.
+        if assignment is not None:
+            self.recorder.measured(assignment, device, result)
         self._give(worker)
         if assignment is not None:
-            self.recorder.measured(assignment, result)
             self.board.ended(assignment.bundle, failed=len(result.failed), worker=worker, counts=canary is None)
 
     def _learn(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
         """Remember the smallest Gemm that the device's model has no memory for."""
         gone = {facts.gemm_id for facts in result.failed if facts.status == "oom"}
+        if not gone:
+            return
         known = [self._limits[device.gpu]] if device.gpu in self._limits else []
         found = [*known, *(gemm for gemm in assignment.bundle.gemms if gemm.gemm_id in gone)]
-        if gone and found:
+        if found:
             self._limits[device.gpu] = min(found, key=lambda gemm: gemm.bytes)
 
     def _judge(self, device: DeviceInfo) -> None:

@@ -5,14 +5,11 @@ import itertools
 import logging
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -25,20 +22,19 @@ from orchestrator.engine import Event, Failure, Report, Result
 from orchestrator.errors import ClusterError, EngineLostError, ResumeError
 from orchestrator.interrupts import Interrupts, interruptible
 from orchestrator.lanes import Lanes
+from orchestrator.ledger import GemmFailure, Ledger
 from orchestrator.progress import Board
 from orchestrator.queue import Assignment
 from orchestrator.resume import ANYWAY, ENVIRONMENT, Former
 from orchestrator.schema import Config
 from orchestrator.store import RunStore
-from orchestrator.worker import Worker, WorkerSpec, plain, shard
+from orchestrator.worker import Worker, WorkerSpec, plain
 from tasks.family import Bundle
-from tasks.records import NO_FAILURE, DeviceInfo, GemmFacts, Measurement, Telemetry
+from tasks.records import DeviceInfo
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 0.1
-STORM_BUNDLES = 10
-"""Before so many Bundles have ended no sweep is stopped for its failures."""
 WITH_KERNELS = "tasks.kernels:measure_bundle"
 """Measures as without ``run.kernels``, and names the kernels afterwards."""
 ACTOR_OPTIONS: dict[str, Any] = {
@@ -48,15 +44,10 @@ ACTOR_OPTIONS: dict[str, Any] = {
     "max_concurrency": 2,  # one call measures, one interrupts it
 }
 
+LAST = (DeviceInfo, Result, Failure)
+"""What a call to a worker ends with."""
+
 RUNTIME_ENVIRONMENT: dict[str, Any] = {"runtime_env": {"env_vars": cluster.WORKER_ENVIRONMENT}}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GemmFailure:
-    """One Gemm that was not measured."""
-
-    bundle_id: str
-    facts: GemmFacts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,22 +97,22 @@ def sweep(
         measure = WITH_KERNELS
     spec = _spec(config, code_version, plan_hash, open_device=open_device, measure=measure)
     engine = RayEngine(spec, _places(config.cluster.gpu), own_ray=own_ray)
-    ledger = Ledger(store, spec, config.run.max_failure_share)
     before = former or Former()
     every_device = config.cluster.gpu == "all" or config.cluster.placement == "replicate"
-    dispatcher = Dispatcher(
-        engine=engine,
-        lanes=Lanes(bundles, config.cluster.placement, before.earlier, progress.expect),
-        recorder=ledger,
-        board=progress,
-        canaries=_canaries(config, bundles, before),
-        accepts=Accepts(config.cluster.gpu, progress, before),
-        max_workers=config.cluster.max_gpus,
-        every_device=every_device,
-        start_timeout_s=config.cluster.start_timeout_s,
-        deadline_s=lambda bundle, device: deadline_s(bundle, device, spec.timing, config.run.least_deadline_s),
-    )
-    problem, interrupted = _run(dispatcher, interrupts)
+    with Ledger(store, spec, config.run.max_failure_share) as ledger:
+        dispatcher = Dispatcher(
+            engine=engine,
+            lanes=Lanes(bundles, config.cluster.placement, before.earlier, progress.expect),
+            recorder=ledger,
+            board=progress,
+            canaries=_canaries(config, bundles, before),
+            accepts=Accepts(config.cluster.gpu, progress, before),
+            max_workers=config.cluster.max_gpus,
+            every_device=every_device,
+            start_timeout_s=config.cluster.start_timeout_s,
+            deadline_s=lambda bundle, device: deadline_s(bundle, device, spec.timing, config.run.least_deadline_s),
+        )
+        problem, interrupted = _run(dispatcher, interrupts)
     if engine.lost and not ledger.bundles:
         raise ClusterError(problem)
     if problem and not ledger.bundles and not interrupted:
@@ -188,68 +179,6 @@ class Accepts:
             self._board.note(text)
 
 
-class Ledger:
-    """Writes what happened to each Bundle, and counts it."""
-
-    def __init__(self, store: RunStore, spec: WorkerSpec, max_failure_share: float = 1.0) -> None:
-        self._store = store
-        self._spec = spec
-        self._max_failure_share = max_failure_share
-        self._gemms = 0
-        self.bundles = 0
-        self.failures: list[GemmFailure] = []
-        self.skipped: list[GemmFailure] = []
-
-    def measured(self, assignment: Assignment, result: Result) -> None:
-        """Write the Shard of a result."""
-        self._store.write_shard(pa.ipc.open_stream(result.shard).read_all())
-        if not assignment.is_canary:
-            self._count(assignment, result.failed)
-
-    def given_up(self, assignment: Assignment, device: DeviceInfo, failure: Failure) -> None:
-        """Write a Shard that holds facts only: why nothing was measured."""
-        known = {facts.gemm_id: facts for facts in assignment.care.lost}
-        facts = tuple(
-            known.get(gemm.gemm_id, GemmFacts(gemm_id=gemm.gemm_id, status=failure.status, message=failure.message))
-            for gemm in assignment.bundle.gemms
-        )
-        nothing = Measurement(
-            bundle_id=assignment.bundle_id,
-            samples=(),
-            facts=facts,
-            device=device,
-            telemetry=Telemetry(),
-            started_utc=datetime.now(UTC).isoformat(),
-            prepare_s=0.0,
-            measuring_s=0.0,
-            rounds=0,
-            resolved=False,
-            stop_reason="nothing",
-        )
-        self._store.write_shard(shard(self._spec, assignment, nothing))
-        self._count(assignment, facts)
-
-    def storm(self) -> str:
-        """Say so when more GEMMs have failed than ``run.max_failure_share`` allows."""
-        failed = len(self.failures)
-        if self.bundles < STORM_BUNDLES or failed <= self._max_failure_share * self._gemms:
-            return ""
-        counts = Counter(failure.facts.status for failure in self.failures)
-        kinds = ", ".join(f"{count} {status}" for status, count in counts.most_common())
-        example = self.failures[-1].facts
-        return (
-            f"stopped: {failed} of {self._gemms} GEMMs failed ({kinds}), more than "
-            f"run.max_failure_share={self._max_failure_share:g}; the last one: {example.gemm_id}: {example.message}"
-        )
-
-    def _count(self, assignment: Assignment, failed: Sequence[GemmFacts]) -> None:
-        self.bundles += 1
-        self._gemms += len(assignment.bundle.gemms)
-        for facts in failed:
-            kept = self.skipped if facts.status in NO_FAILURE else self.failures
-            kept.append(GemmFailure(bundle_id=assignment.bundle_id, facts=facts))
-
-
 class RayEngine:
     """The Engine on Ray: one actor per worker, pinned to its node; every report comes by a streaming generator."""
 
@@ -263,6 +192,7 @@ class RayEngine:
         self._spec = ray.put(spec)
         self._names = itertools.count()
         self._actors: dict[str, Any] = {}
+        self._measures: dict[str, Any] = {}  # their methods, made once: that takes longer than a call
         self._streams: dict[ray.ObjectRefGenerator, str] = {}
 
     def places(self) -> Mapping[str, int]:
@@ -280,13 +210,13 @@ class RayEngine:
         name = f"worker-{next(self._names)}"
         here = NodeAffinitySchedulingStrategy(node_id=place, soft=False)
         self._actors[name] = self._actor.options(scheduling_strategy=here).remote(self._spec)
+        self._measures[name] = self._actors[name].measure.options(num_returns="streaming")
         self._streams[self._actors[name].open.options(num_returns="streaming").remote()] = name
         return name
 
     def submit(self, assignment: Assignment) -> None:
         """Queue the call on the assignment's actor."""
-        measure = self._actors[assignment.worker].measure.options(num_returns="streaming")
-        self._streams[measure.remote(assignment)] = assignment.worker
+        self._streams[self._measures[assignment.worker].remote(assignment)] = assignment.worker
 
     def interrupt(self, worker: str) -> None:
         """Call the actor's method that runs beside the one that measures."""
@@ -294,35 +224,38 @@ class RayEngine:
 
     def stop(self, worker: str) -> None:
         """Kill the actor's process."""
-        actor = self._actors.pop(worker, None)
+        actor, _ = self._actors.pop(worker, None), self._measures.pop(worker, None)
         self._streams = {stream: name for stream, name in self._streams.items() if name != worker}
         if actor is not None and not self.lost:
             ray.kill(actor)
 
     def wait(self, timeout: float) -> list[Event]:
-        """Return at most one report of each worker that has one."""
+        """Return the reports that are there; wait for one where there is none."""
         streams = list(self._streams)
         if not streams:
             time.sleep(min(timeout, IDLE_S))  # nobody can report: a start is about to be tried again
             return []
-        ready, _ = ray.wait(streams, num_returns=1, timeout=timeout)
-        if ready and len(streams) > 1:
-            ready, _ = ray.wait(streams, num_returns=len(streams), timeout=0)
+        ready, _ = ray.wait(streams, num_returns=len(streams), timeout=0)
+        if not ready:
+            ready, _ = ray.wait(streams, num_returns=1, timeout=timeout)
         return [event for stream in ready for event in self._read(stream)]
 
     def _read(self, stream: ray.ObjectRefGenerator) -> Iterator[Event]:
-        worker = self._streams[stream]
-        try:
-            report: Report = ray.get(next(stream))
-        except StopIteration:
-            del self._streams[stream]
-            return
-        except ray.exceptions.RayError as error:
-            # Not only RayActorError: a worker killed for memory is an OutOfMemoryError.
-            del self._streams[stream]
-            self._alive()  # the first notice of a raylet's end is that its workers have died
-            report = Failure(status="worker_died", message=_cause(error), detail=str(error))
-        yield Event(worker=worker, report=report)
+        worker, ready = self._streams[stream], True
+        while ready:
+            try:
+                report: Report = ray.get(next(stream))
+            except StopIteration:
+                del self._streams[stream]
+                return
+            except ray.exceptions.RayError as error:
+                # Not only RayActorError: a worker killed for memory is an OutOfMemoryError.
+                self._alive()  # the first notice of a raylet's end is that its workers have died
+                report = Failure(status="worker_died", message=_cause(error), detail=str(error))
+            if isinstance(report, LAST):
+                del self._streams[stream]
+            yield Event(worker=worker, report=report)
+            ready = stream in self._streams and stream.next_ready()
 
     def _alive(self) -> bool:
         try:

@@ -15,12 +15,12 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """One Bundle as measured: its Shard, and the Gemms that were not measured.
+    """One Bundle as measured: its Shard's file, and the Gemms that were not measured.
 
     canary_s: of a canary, its reading (orchestrator.canary); None where it failed.
     """
 
-    shard: bytes  # an Arrow IPC stream of SHARD_SCHEMA
+    shard: bytes  # as ``orchestrator.store.shard_file`` encodes it
     failed: tuple[GemmFacts, ...]
     canary_s: float | None = None
 

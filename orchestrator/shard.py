@@ -17,6 +17,19 @@ SAMPLE = "sample"
 RENAMED = {"kind": "device_kind", "energy_j": "window_energy_j"}
 """Fields of DeviceInfo and Telemetry whose own name means something else in a Shard (a Gemm's kind, its energy)."""
 
+SAMPLE_COLUMNS = (
+    "record",
+    "bundle_id",
+    "attempt",
+    "uuid",
+    "gemm_id",
+    "round",
+    "position",
+    "calls",
+    "lead_calls",
+    "seconds",
+)
+
 Row = dict[str, Any]
 
 

@@ -28,6 +28,9 @@ MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": lis
 """What of a manifest is read again, and what it must be."""
 SECTIONS_READ = ("space", "timing", "rank")
 """Sections of its configuration that are read without being composed again."""
+SHARD_COMPRESSION = dict.fromkeys(shard.SAMPLE_COLUMNS, "zstd")
+"""Of a Shard the columns that samples have: the others are mostly null or constant, and compressing them, each by
+itself, takes longer than writing them."""
 
 
 def shard_table(
@@ -60,6 +63,13 @@ def shard_table(
         for field in SHARD_SCHEMA
     ]
     return pa.concat_tables([facts, pa.Table.from_arrays(arrays, schema=SHARD_SCHEMA)])
+
+
+def shard_file(table: pa.Table) -> bytes:
+    """Encode a Shard, facts first, as its file: facts and samples as two row groups."""
+    count = pc.sum(pc.equal(table["record"], shard.FACTS)).as_py()
+    groups = [table.slice(0, count), table.slice(count)]
+    return _parquet([group for group in groups if group.num_rows], SHARD_COMPRESSION)
 
 
 def safe_name(text: str) -> str:
@@ -200,17 +210,24 @@ class RunStore:
             lock.release()
 
     def write_shard(self, table: pa.Table) -> Path:
-        """Write one Shard whole, facts and samples as two row groups; return its path.
+        """Write one Shard (``shard_table``) whole; return its path.
 
         Raises:
             StoreError: this attempt is on disk already (measurements are append-only), or the disk refuses.
         """
-        facts, samples = (table.filter(pc.equal(table["record"], name)) for name in (shard.FACTS, shard.SAMPLE))
-        first = facts.select(["gpu", "uuid", "bundle_id", "attempt"]).slice(0, 1).to_pylist()[0]
-        path = self.shard_path(**first)
+        first = table.select(["gpu", "uuid", "bundle_id", "attempt"]).slice(0, 1).to_pylist()[0]
+        return self.write_shard_file(shard_file(table), **first)
+
+    def write_shard_file(self, content: bytes, *, gpu: str, uuid: str, bundle_id: str, attempt: int) -> Path:
+        """Write one Shard whole that is encoded already (``shard_file``); return its path.
+
+        Raises:
+            StoreError: as ``write_shard``.
+        """
+        path = self.shard_path(gpu, uuid, bundle_id, attempt)
         if path.exists():
             raise StoreError(f"{path} exists already: a shard is never overwritten")
-        self._write(path, _parquet([facts, samples] if samples.num_rows else [facts]))
+        self._write(path, content)
         return path
 
     def reader(self) -> ShardReader:
@@ -281,12 +298,12 @@ def _wrong(manifest: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _parquet(row_groups: Sequence[pa.Table]) -> bytes:
+def _parquet(row_groups: Sequence[pa.Table], compression: str | Mapping[str, str] = "zstd") -> bytes:
     """Encode tables of one schema as one Parquet file, each as a row group of its own."""
     sink = pa.BufferOutputStream()
     schema = row_groups[0].schema
     # Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
-    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": ["record"]}
+    options = {"compression": compression, "write_page_checksum": True, "write_statistics": ["record"]}
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for table in row_groups:
             writer.write_table(table, row_group_size=max(table.num_rows, 1))

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator import canary
@@ -99,6 +99,7 @@ class Worker:
     def _result(self, assignment: Assignment, measurement: Measurement) -> Result:
         failed = tuple(facts for facts in measurement.facts if facts.status != "ok")
         reading = canary_reading(assignment, measurement) if assignment.is_canary else None
+        encode: Callable[[pa.Table], bytes] = pkgutil.resolve_name("orchestrator.store:shard_file")
         return Result(shard=encode(shard(self._spec, assignment, measurement)), failed=failed, canary_s=reading)
 
 
@@ -139,30 +140,22 @@ def shard(spec: WorkerSpec, assignment: Assignment, measurement: Measurement) ->
     )
 
 
-def encode(table: "pa.Table") -> bytes:
-    """Write a table as an Arrow IPC stream. Ray's own serializer takes ten times as long for a hundred columns."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    encoded: bytes = sink.getvalue().to_pybytes()
-    return encoded
-
-
 class Reports:
     """What the measuring thread says, for another one that passes it on to the driver.
 
     The measuring thread goes on at once, except after a report that names the Gemm which runs alone now, or says that
-    none does any more: should the process die next, the driver must know.
+    none does any more: should the process die next, the driver must know. Others wait until PROGRESS_EVERY_S after the
+    last one, and are dropped where more can be said by then: of a short Bundle there is nothing to tell but its end.
     """
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Progress | None] = SimpleQueue()
-        self._limited = rate_limited(self._queue.put, PROGRESS_EVERY_S)
+        # That it prepares, a worker has said before it begins.
+        self._limited = rate_limited(self._queue.put, PROGRESS_EVERY_S, state="prepare")
         self._trying: str | None = None
         self._awaited: Progress | None = None
         self._sent = threading.Event()
+        self._due = time.monotonic() + PROGRESS_EVERY_S  # the worker has just said that it begins
 
     def put(self, progress: Progress) -> None:
         """Hand a report over."""
@@ -180,23 +173,33 @@ class Reports:
 
     def get(self) -> Progress | None:
         """Wait for the next report; None at the end."""
-        return self._queue.get()
+        held: Progress | None = None
+        while held is None or time.monotonic() < self._due:
+            try:
+                report = self._queue.get(timeout=None if held is None else max(0.0, self._due - time.monotonic()))
+            except Empty:
+                break
+            if report is None or report is self._awaited:
+                return report
+            held = report
+        return held
 
     def passed_on(self, report: Progress) -> None:
         """Note that Ray has a report."""
+        self._due = time.monotonic() + PROGRESS_EVERY_S
         if report is self._awaited:
             time.sleep(SENT_S)
             self._sent.set()
 
 
 def rate_limited(
-    send: Callable[[Progress], None], every_s: float, clock: Callable[[], float] = time.monotonic
+    send: Callable[[Progress], None], every_s: float, clock: Callable[[], float] = time.monotonic, state: str = ""
 ) -> Callable[[Progress], None]:
     """Pass on a change of state at once and everything else at most every ``every_s`` seconds.
 
-    Whatever wakes another thread of the process costs the measuring thread time.
+    Whatever wakes another thread of the process costs the measuring thread time. state: what is known already.
     """
-    last_state, last_time = "", 0.0
+    last_state, last_time = state, clock() if state else 0.0
 
     def on_progress(progress: Progress) -> None:
         nonlocal last_state, last_time

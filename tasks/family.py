@@ -1,6 +1,6 @@
 """What is measured together: Candidates that compete in a Family, and Families that share their Gemms in a Bundle."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasks.gemm import Gemm
 
@@ -95,6 +95,7 @@ class Bundle:
     """
 
     families: tuple[Family, ...]
+    _gemms: tuple[Gemm, ...] = field(default=(), init=False, repr=False, compare=False)
 
     @property
     def bundle_id(self) -> str:
@@ -104,7 +105,9 @@ class Bundle:
     @property
     def gemms(self) -> tuple[Gemm, ...]:
         """The distinct Gemms to measure."""
-        return self.families[0].gemms
+        if not self._gemms:  # a driver asks ten times for those of each Bundle
+            object.__setattr__(self, "_gemms", self.families[0].gemms)
+        return self._gemms
 
     @property
     def flops(self) -> int:

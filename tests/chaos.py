@@ -199,7 +199,7 @@ class Book:
     failed: Counter[str] = field(default_factory=Counter)
     canaries: int = 0
 
-    def measured(self, assignment: Assignment, result: Result) -> None:
+    def measured(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
         """Count."""
         if assignment.is_canary:
             self.canaries += 1

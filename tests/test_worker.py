@@ -1,15 +1,26 @@
 """What a worker reports, without Ray."""
 
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from orchestrator.engine import Failure, Placed, Result
 from orchestrator.queue import Assignment
-from orchestrator.worker import DETAIL_LENGTH, MESSAGE_LENGTH, Worker, WorkerSpec, failure, rate_limited
+from orchestrator.worker import (
+    DETAIL_LENGTH,
+    MESSAGE_LENGTH,
+    PROGRESS_EVERY_S,
+    Reports,
+    Worker,
+    WorkerSpec,
+    failure,
+    rate_limited,
+)
 from tasks.care import Care
 from tasks.family import Bundle
 from tasks.records import GemmFacts, Measurement, Progress
@@ -48,7 +59,8 @@ def attempt(h: int, number: int = 1, care: Care | None = None) -> Assignment:
     return Assignment(bundle=bundle(h), attempt=number, worker="w", device="d", care=care or Care())
 
 
-def test_reports_its_device_then_progress_and_a_shard() -> None:
+def test_reports_its_device_then_progress_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.worker.PROGRESS_EVERY_S", 0.0)
     mine = worker()
     assert list(mine.open()) == [Placed(), device_info(0)]
     *states, result = mine.measure(attempt(8, 2))
@@ -60,9 +72,49 @@ def test_reports_its_device_then_progress_and_a_shard() -> None:
     ]
     assert isinstance(result, Result)
     assert [facts.status for facts in result.failed] == ["oom"]
-    rows = pa.ipc.open_stream(result.shard).read_all().to_pylist()
+    rows = pq.read_table(pa.BufferReader(result.shard)).to_pylist()
     assert {(row["bundle_id"], row["attempt"]) for row in rows} == {(bundle(8).bundle_id, 2)}
     assert [row["record"] for row in rows] == ["facts"] * 2 + ["sample"] * 2
+
+
+def test_of_a_bundle_that_is_soon_done_only_its_beginning_and_its_end_are_told() -> None:
+    begun, result = worker().measure(attempt(8))
+    assert begun == Progress(bundle_id=bundle(8).bundle_id, state="prepare")
+    assert isinstance(result, Result)
+
+
+def told(*states: str) -> Reports:
+    reports = Reports()
+    for state in states:
+        reports.put(Progress(bundle_id="b", state=state))
+    return reports
+
+
+def test_the_latest_of_several_reports_is_told_in_its_turn() -> None:
+    reports = told("soak", "measure")
+    began = time.monotonic()
+    report = reports.get()
+    assert report is not None
+    assert report.state == "measure"
+    assert time.monotonic() - began > PROGRESS_EVERY_S / 2
+    reports.passed_on(report)
+    reports.put(Progress(bundle_id="b", state="cool"))
+    reports.end()
+    assert reports.get() is None
+
+
+def test_the_name_of_a_gemm_that_runs_alone_is_told_at_once() -> None:
+    reports = told("soak")
+    alone = Progress(bundle_id="b", state="try", trying="g")
+    measuring = threading.Thread(target=reports.put, args=(alone,))
+    measuring.start()
+    began = time.monotonic()
+    assert reports.get() is alone
+    assert time.monotonic() - began < PROGRESS_EVERY_S / 2
+    assert measuring.is_alive()
+    reports.passed_on(alone)
+    measuring.join(5)
+    assert not measuring.is_alive()
 
 
 def test_a_device_that_does_not_open_is_a_failure() -> None:
