@@ -40,6 +40,8 @@ docs: $(READY) ## write the generated tables of docs/ again
 bench: $(READY) ## benchmarks that need no GPU
 	$(BIN)/python -m benchmarks.startup
 	$(BIN)/python -m benchmarks.fleet
+	$(BIN)/python -m benchmarks.dispatch
+	$(BIN)/python -m benchmarks.dispatch --answers=built
 
 bench-gpu: ## benchmarks on the GPUs of this machine, with the python on the PATH (python=…)
 	$(or $(python),$(PYTHON)) -m benchmarks.gpu $(args)

@@ -41,6 +41,7 @@ GEMMS = 25
 ROUNDS = 12
 MARKS = (0.1, 0.5, 1.0)
 """At which parts of the sweep the driver's memory is read."""
+WAITING = "waiting for a report"
 WARM = 100
 """Families that end before the clock starts: Ray starts its workers, and modules are loaded."""
 
@@ -142,19 +143,32 @@ def _bundle(h: int) -> Bundle:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """The driver after some Families. cpu_s: of all its threads; rss_mib: without memory that it shares with Ray."""
+    """The driver after some Families.
+
+    waited_s: how long its loop has waited for reports; loop_s: the CPU time of the loop's thread; cpu_s: of all its
+    threads, Ray's among them; rss_mib: without memory that it shares with Ray.
+    """
 
     families: int
     wall_s: float
+    waited_s: float
+    loop_s: float
     cpu_s: float
     rss_mib: float
 
     @classmethod
-    def now(cls, families: int) -> "Mark":
-        """Read the clocks and the memory of this process."""
+    def now(cls, families: int, waited_s: float) -> "Mark":
+        """Read the clocks and the memory of this process, in the loop's thread."""
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         kib = int(status["RssAnon"].split()[0]) + int(status["RssFile"].split()[0])
-        return cls(families=families, wall_s=time.perf_counter(), cpu_s=time.process_time(), rss_mib=kib / 1024)
+        return cls(
+            families=families,
+            wall_s=time.perf_counter(),
+            waited_s=waited_s,
+            loop_s=time.thread_time(),
+            cpu_s=time.process_time(),
+            rss_mib=kib / 1024,
+        )
 
 
 class Marks(LogView):
@@ -172,7 +186,7 @@ class Marks(LogView):
         while self._at and board.families_done >= self._at[0]:
             if not self.taken:
                 self._spent.clear()
-            self.taken.append(Mark.now(self._at.pop(0)))
+            self.taken.append(Mark.now(self._at.pop(0), self._spent.seconds[WAITING][0]))
 
 
 class Spent:
@@ -213,7 +227,7 @@ def run(families: int, workers: int, actor: type[Actor], store: "RunStore", spen
     from orchestrator.store import RunStore
 
     parts = (
-        ("waiting for a report", ray, "wait"),
+        (WAITING, ray, "wait"),
         ("reading reports", ray, "get"),
         ("handing out the next Bundle", driver.RayEngine, "submit"),
         ("handing a Shard to its writer", Ledger, "measured"),
@@ -256,14 +270,16 @@ def _show(marks: list[Mark], spent: Spent) -> None:
     rows = []
     for mark in marks[1:]:
         done = mark.families - first.families
-        wall, cpu = (mark.wall_s - first.wall_s) / done, (mark.cpu_s - first.cpu_s) / done
-        rows.append((f"{done:,}", f"{wall * 1e3:.2f}", f"{cpu * 1e3:.2f}", f"{mark.rss_mib:.0f}"))
-    _table("Families | wall ms a Family | driver's CPU ms a Family | driver's MiB", rows)
+        wall_s, waited_s = mark.wall_s - first.wall_s, mark.waited_s - first.waited_s
+        spans = wall_s, wall_s - waited_s, mark.loop_s - first.loop_s, mark.cpu_s - first.cpu_s
+        rows.append((f"{done:,}", *(f"{span / done * 1e3:.2f}" for span in spans), f"{mark.rss_mib:.0f}"))
+    title = "Families | wall ms a Family | without waiting for workers | CPU of the loop | CPU of the driver"
+    _table(f"{title} | driver's MiB", rows)
     count = marks[-1].families - first.families
     parts = [
         (what, f"{wall / count * 1e3:.3f}", f"{cpu / count * 1e3:.3f}") for what, (wall, cpu) in spent.seconds.items()
     ]
-    _table("the driver's loop | ms a Family | of it CPU", parts)
+    _table("of the loop | ms a Family | CPU", parts)
 
 
 def main() -> None:
