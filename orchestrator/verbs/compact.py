@@ -37,7 +37,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if origin is not None:
         raise StoreError(f"{store.path} belongs in {origin.uri}: {INSTEAD}")
     done = compact(store)
-    sys.stdout.write(f"{store.path}: {done.before:,} files before, {done.after:,} now, with the same rows\n")
+    files = "file" if done.before == 1 else "files"
+    sys.stdout.write(f"{store.path}: {done.before:,} {files} before, {done.after:,} now, with the same rows\n")
     for problem in done.problems:
         sys.stdout.write(f"{problem}\n")
     return int(bool(done.problems))
