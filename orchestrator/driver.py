@@ -192,7 +192,9 @@ class RayEngine:
         self.lost = False
         decorate: Any = ray.remote(**_resources(spec.kind), **ACTOR_OPTIONS, **({} if own_ray else RUNTIME_ENVIRONMENT))
         self._actor = decorate(Actor)
-        self._spec = ray.put(spec)
+        # Not ray.put: when the raylet ends, Ray tells its object store that the object is lost; that store is gone as
+        # well, and Ray ends this process without a word.
+        self._spec = spec
         self._names = itertools.count()
         self._actors: dict[str, Any] = {}
         self._measures: dict[str, Any] = {}  # their methods, made once: that takes longer than a call

@@ -117,7 +117,7 @@ def test_an_interrupt_keeps_and_ranks_what_is_measured(going_on: Path, stop: Cal
     at_terminal = stop in (terminal, hang_up)
     with resumed(going_on, may_lose=stop is terminate_all, pace_s=0.3, terminal=at_terminal) as driver:
         stop(driver.under_way(len(driver.shards()) + 2))
-        assert driver.end() == 130
+        assert driver.end() == 130, driver.err
         driver.none_left()
     assert "next: python -m orchestrator resume=" in driver.out
     assert "seed_bmm h=" in driver.out
