@@ -37,14 +37,15 @@ def calls_together(seconds: NDArray[np.float64], typical: NDArray[np.float64], t
     return np.where(alike, calls_alone(typical, timing), calls_alone(seconds, timing))
 
 
-def shared_calls(seconds: Mapping[Gemm, float], timing: Timing) -> dict[Gemm, int]:
+def shared_calls(seconds: Mapping[Gemm, float], timing: Timing, typical_s: float | None = None) -> dict[Gemm, int]:
     """Timed calls of the visits to Gemms that are compared: as many for all that take about the typical time.
 
     Calls that follow one another are a little faster than one alone, so that Candidates just below and just above a
     limit would differ by how they are timed. Those far from the typical time get what is right for them.
+    typical_s: that time, where others were made ready before with which these are compared.
     """
     each = np.array(list(seconds.values()), dtype=np.float64)
-    typical = np.full(each.shape, median(seconds.values()))
+    typical = np.full(each.shape, median(seconds.values()) if typical_s is None else typical_s)
     return dict(zip(seconds, calls_together(each, typical, timing).tolist(), strict=True))
 
 

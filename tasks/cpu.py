@@ -126,6 +126,6 @@ class CpuDevice(Device):
     def _visits(self, seconds: dict[Gemm, float], ring: Ring, timing: Timing) -> dict[Gemm, Visit]:
         flush = torch.empty(L2_REUSE * self.cache_bytes, dtype=torch.uint8) if timing.l2 == "flush" else None
         visits: dict[Gemm, Visit] = {}
-        for gemm, calls in shared_calls(seconds, timing).items():
+        for gemm, calls in shared_calls(seconds, timing, self.typical_s).items():
             visits[gemm] = CpuVisit(gemm, ring, flush, calls=calls, lead_calls=lead_calls(calls, timing))
         return visits

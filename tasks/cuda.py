@@ -234,7 +234,7 @@ class CudaDevice(Device):
         return Events(start, end, calls), not start.query()
 
     def _visits(self, seconds: dict[Gemm, float], ring: Ring, timing: Timing) -> dict[Gemm, Visit]:
-        calls = shared_calls(seconds, timing)
+        calls = shared_calls(seconds, timing, self.typical_s)
         if max(calls.values()) == 1:
             return {gemm: self._stream_visit(gemm, ring, timing) for gemm in calls}
         return self._sweep_visits(calls, timing)

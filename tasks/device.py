@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from statistics import median
 
 import torch
 
@@ -74,6 +75,7 @@ class Device(ABC):
         self.info = info
         self.cache_bytes = info.l2_bytes  # the last-level cache: what operands must outrun
         self.soaked = False
+        self.typical_s: float | None = None  # seconds of the typical call of those that were made ready together
         self._pools: dict[str, OperandPool] = {}
 
     @abstractmethod
@@ -147,14 +149,20 @@ class Device(ABC):
         tick: Callable[[int], None] = lambda done: None,
         care: Care = NO_CARE,
         trying: OnTrying = lambda gemm: None,
+        *,
+        further: bool = False,
     ) -> tuple[dict[Gemm, Visit], list[GemmFacts]]:
         """Run and check each Gemm once and make its visit ready; ``tick`` hears how many are done.
+
+        further: these will be compared with the ones that were made ready last, and are timed alike.
 
         Returns the visits and the facts of those that failed (oom, wrong_result, unsupported, skipped).
 
         Raises:
             torch.OutOfMemoryError: memory does not suffice, and ``care`` says that this attempt is not the last.
         """
+        if not further:
+            self.typical_s = None
         failures: list[GemmFacts] = []
         fits = [gemm for gemm in gemms if not self._refused(gemm, care, failures)]
         while fits:
@@ -196,6 +204,8 @@ class Device(ABC):
                     raise torch.OutOfMemoryError(failure.message) from failure
                 failures.append(GemmFacts(gemm_id=gemm.gemm_id, status=failure.status, message=failure.message))
             tick(done + 1)
+        if self.typical_s is None and seconds:
+            self.typical_s = median(seconds.values())
         visits = self._visits(seconds, ring, timing) if seconds else {}
         if care.one_by_one:
             for gemm in self._announced(visits, care, trying):

@@ -9,9 +9,12 @@ from tasks.care import Care
 from tasks.device import NO_CARE, Device, Pending, Visit
 from tasks.family import Bundle
 from tasks.gemm import Gemm
+from tasks.levels import Levels
+from tasks.readiness import Readiness
 from tasks.records import GemmFacts, Measurement, Progress, Sample, Telemetry
 from tasks.sampling import Sampler
 from tasks.settings import COOL_S, Timing
+from tasks.telemetry import together
 
 PROGRESS_S = 0.5
 REST_STEP_S = 0.1
@@ -43,44 +46,44 @@ def measure_bundle(
 def _interleaved(
     device: Device, bundle: Bundle, timing: Timing, report: OnProgress, stop: Stop, care: Care
 ) -> Measurement:
-    started, begin = datetime.now(UTC).isoformat(), device.clock()
-    visits, failed = device.prepare(
-        care.wanted(bundle.gemms),
-        timing,
-        lambda done: report(Progress(bundle_id=bundle.bundle_id, state="prepare", gemms=done)),
-        care,
-        lambda gemm: report(Progress(bundle_id=bundle.bundle_id, state="try", trying=gemm.gemm_id)),
-    )
-    failures = [*care.lost, *failed]
-    prepared = device.clock() - begin
-    if visits and not device.soaked and timing.power == "sustained":
-        report(Progress(bundle_id=bundle.bundle_id, state="soak"))
-        device.soak(visits[max(visits, key=lambda gemm: gemm.flops)], timing, begin)
-        device.soaked = True
-    soaked = device.clock() - begin - prepared
+    started = datetime.now(UTC).isoformat()
+    ready = Readiness(device, bundle, timing, report, care)
+    levels, sampler = Levels(bundle, timing), Sampler(bundle, timing, ())
+    measuring = 0.0
+    taken: list[Telemetry] = []
     throttled: list[Sample] = []
-    first_round = 0
-    for redone in range(timing.redo_throttled + 1):
-        sampler, telemetry, seconds, reason = run_rounds(device, bundle, timing, visits, report, first_round, stop)
+    first_round = redone = 0
+    while True:
+        ready.make(levels.gemms)
+        sampler.join(ready.live(levels.gemms), levels.rounds)
+        telemetry, seconds, reason = rounds_of(device, bundle, sampler, ready.visits, report, stop)
+        measuring += seconds
+        taken.append(telemetry)
+        if reason == "level":
+            levels.following([sampler.comparison(family) for family in bundle.families])
+            continue
         if not telemetry.throttled or redone == timing.redo_throttled:
             break
         report(Progress(bundle_id=bundle.bundle_id, state="cool"))
         if not _rested(stop):
             break
         throttled.extend(sampler.samples)
-        first_round += sampler.rounds
+        redone, first_round, measuring, taken = redone + 1, first_round + sampler.rounds, 0.0, []
+        sampler = Sampler(bundle, timing, (), first_round)
+    telemetry = together(taken)
+    facts = _facts(ready.visits, [*ready.failures, *levels.left_out()], sampler.samples, telemetry)
     return Measurement(
         bundle_id=bundle.bundle_id,
         samples=(*throttled, *sampler.samples),
-        facts=tuple(_facts(visits, failures, sampler.samples, telemetry)),
+        facts=tuple(facts),
         first_round=first_round,
         device=device.info,
         telemetry=telemetry,
         started_utc=started,
-        prepare_s=prepared,
-        soak_s=soaked,
-        measuring_s=seconds,
-        rounds=sampler.rounds,
+        prepare_s=ready.prepare_s,
+        soak_s=ready.soak_s,
+        measuring_s=measuring,
+        rounds=sampler.together if levels.rounds is None else 0,  # a level alone has nothing to say
         resolved=sampler.resolved,
         stop_reason=reason,
         redone=redone,
@@ -97,20 +100,26 @@ def _rested(stop: Stop) -> bool:
 
 
 def run_rounds(
+    device: Device, bundle: Bundle, timing: Timing, visits: dict[Gemm, Visit], report: OnProgress
+) -> tuple[Sampler, Telemetry, float, str]:
+    """Rounds over all of ``visits`` until the sampler says stop: the sampler, and what ``rounds_of`` returns."""
+    sampler = Sampler(bundle, timing, [i for i, gemm in enumerate(bundle.gemms) if gemm in visits])
+    return sampler, *rounds_of(device, bundle, sampler, visits, report)
+
+
+def rounds_of(
     device: Device,
     bundle: Bundle,
-    timing: Timing,
+    sampler: Sampler,
     visits: dict[Gemm, Visit],
     report: OnProgress,
-    first_round: int = 0,
     stop: Stop = lambda: False,
-) -> tuple[Sampler, Telemetry, float, str]:
-    """Round after round until the sampler says stop; the next round is enqueued before the last one is read.
+) -> tuple[Telemetry, float, str]:
+    """Round after round until ``sampler`` says stop; the next round is enqueued before the last one is read.
 
-    Returns the sampler, the telemetry, the seconds that it took and why it stopped. Rounds count from ``first_round``.
+    Returns the telemetry, the seconds that it took and why it stopped.
     """
     gemms = bundle.gemms
-    sampler = Sampler(bundle, timing, [i for i, gemm in enumerate(gemms) if gemm in visits], first_round)
     reason = sampler.stop_reason(0.0, 0.0)
     start = told = device.clock()
     with device.window() as window:
@@ -123,13 +132,13 @@ def run_rounds(
             if reason is None:
                 busy = sum(s.seconds * (s.calls + s.lead_calls) for s in samples)
                 reason = sampler.stop_reason(now - start, 2 * busy)  # one round is in flight already
-                reason = "interrupted" if reason is None and stop() else reason
+                reason = "interrupted" if reason in (None, "level") and stop() else reason
             if now - told >= PROGRESS_S:
                 told = now
                 report(Progress(bundle_id=bundle.bundle_id, state="measure", rounds=sampler.rounds, gemms=len(visits)))
             in_flight = following
         seconds = device.clock() - start
-    return sampler, window.telemetry, seconds, reason or "nothing"
+    return window.telemetry, seconds, reason or "nothing"
 
 
 def _enqueue(

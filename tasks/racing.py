@@ -70,3 +70,19 @@ def _half_widths(location: Location, alpha: float) -> Floats:
         df = df + PRIOR_DF
     factor = {int(each): t_quantile(2 * alpha, int(each)) for each in np.unique(df) if each > 0}
     return np.asarray(error * np.array([factor.get(int(each), np.inf) for each in df]))
+
+
+def behind_at_least(comparison: Comparison) -> Floats:
+    """Log cost by which each Candidate that stayed is known to be behind the best of them; NaN for the others."""
+    stayed = np.flatnonzero(comparison.stayed)
+    behind = np.full(len(comparison.effect), np.nan)
+    if not len(stayed):
+        return behind
+    leader = int(stayed[np.argmin(comparison.effect[stayed])])
+    rounds = comparison.relative[comparison.settled][:, stayed]
+    others = stayed != leader
+    location = trimmed(rounds[:, others] - rounds[:, [int(np.argmin(others))]])
+    half = _half_widths(location, comparison.alpha / max(1, len(comparison.measured) - 1))
+    behind[stayed[others]] = location.mean - half
+    behind[leader] = 0.0
+    return behind

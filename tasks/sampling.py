@@ -16,7 +16,8 @@ from tasks.statistics import Comparison, compare
 class Sampler:
     """Decides which Gemms a round visits, in which order, and when to stop.
 
-    ``live`` are indices into ``bundle.gemms`` that can be measured; the others failed before the first round. The
+    ``live`` are indices into ``bundle.gemms`` that can be measured; the others failed before the first round, or
+    ``join`` later, once it is known that they are worth it. The
     caller asks for ``next_round()``, measures it, hands the samples to ``record`` and reads ``stop_reason``.
     """
 
@@ -28,6 +29,8 @@ class Sampler:
         self._random = random.Random(f"{timing.seed}:{bundle.bundle_id}:{first_round}")
         self._seconds: list[dict[int, float]] = []
         self._first = self._planned = first_round
+        self._joined = 0  # rounds recorded when the last ones joined
+        self._level: int | None = None  # so many rounds in which nobody leaves, before others join
         self._left_at = 0  # rounds that the first Candidate to leave was in: the others get the least rounds after them
         self._least_s: float | None = None  # when the least rounds were done
         self.samples: list[Sample] = []
@@ -37,6 +40,11 @@ class Sampler:
     def rounds(self) -> int:
         """Rounds recorded so far."""
         return len(self._seconds)
+
+    @property
+    def together(self) -> int:
+        """Rounds recorded since the last Gemms joined."""
+        return self.rounds - self._joined
 
     @property
     def live(self) -> tuple[int, ...]:
@@ -51,7 +59,16 @@ class Sampler:
     @property
     def may_plan(self) -> bool:
         """Whether another round may be enqueued, counting those in flight."""
-        return self._planned - self._first < self._timing.max_rounds
+        most = self._timing.max_rounds if self._level is None else self._level
+        return self._planned - self._first - self._joined < most
+
+    def join(self, live: Sequence[int], level: int | None = None) -> None:
+        """From the next round on visit these, until they are compared; or for so many rounds that are only a level.
+
+        No round may be in flight.
+        """
+        self._live, self._level, self._joined = list(live), level, self.rounds
+        self._left_at, self._least_s, self.resolved = 0, None, False
 
     def next_round(self) -> tuple[int, tuple[int, ...]]:
         """Return (round number, indices of the live Gemms in a fresh random order)."""
@@ -64,20 +81,22 @@ class Sampler:
         """Take one round's samples; none is ever dropped."""
         self.samples.extend(samples)
         self._seconds.append({self._index[s.gemm_id]: s.seconds for s in samples})
-        if self.rounds in self._timing.looks:
+        if self._level is None and self.together in self._timing.looks:
             self._look()
 
     def stop_reason(self, elapsed_s: float, round_s: float) -> str | None:
         """Why to stop now, or None: ``elapsed_s`` since the first round began, ``round_s`` likely for the next."""
         if not self._live:
             return "nothing"
-        if self._least_s is None and self.rounds >= self._timing.least_rounds:
+        if self._level is not None:
+            return "level" if self.together >= self._level else None
+        if self._least_s is None and self.together >= self._timing.least_rounds:
             self._least_s = elapsed_s
-        if self.rounds < min(self._least_rounds, self._timing.max_rounds):
+        if self.together < min(self._least_rounds, self._timing.max_rounds):
             return None
         if self.resolved:
             return "resolved" if self._timing.goal == "full" else "best_found"
-        if self.rounds >= self._timing.max_rounds:
+        if self.together >= self._timing.max_rounds:
             return "max_rounds"
         if elapsed_s - (self._least_s or 0.0) + round_s > self._timing.max_seconds:
             return "max_seconds"
@@ -94,7 +113,7 @@ class Sampler:
         return compare(cost, self._timing.tie_pct, self._timing.confidence, len(self._timing.looks))
 
     def _look(self) -> None:
-        through, slow = self.rounds >= self._least_rounds, self._timing.goal == "full"
+        through, slow = self.together >= self._least_rounds, self._timing.goal == "full"
         wanted: set[int] = set()
         for family in self._bundle.families:
             comparison = self.comparison(family)
@@ -104,7 +123,7 @@ class Sampler:
                 wanted.update(self._index[p.gemm.gemm_id] for p in family.candidates[c].parts)
         live = [i for i in self._live if i in wanted]
         if len(live) < len(self._live) and slow and not self._left_at:
-            self._left_at = self._planned - self._first  # it is in those in flight too
+            self._left_at = self._planned - self._first - self._joined  # it is in those in flight too
         self._live, self.resolved = live, through
 
     def _contenders(self, comparison: Comparison) -> tuple[list[int], bool]:

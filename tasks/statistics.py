@@ -11,7 +11,7 @@ one not.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
@@ -125,7 +125,8 @@ class Comparison:
 
     relative[rounds, candidates]: log cost less the round's median over the Candidates that stayed to the end.
     effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample.
-    stayed[candidates]: who was measured in every round; they alone need to be resolved.
+    stayed[candidates]: who was measured in every round, once it had joined; they alone need to be resolved.
+    left[candidates]: who was measured, and no longer since it was behind one that stayed.
     settled[rounds]: rounds by which those are compared with each other. kept[rounds given]: which of the rounds that
     ``compare`` was given these are.
     shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
@@ -135,6 +136,7 @@ class Comparison:
     relative: Floats
     effect: Floats
     stayed: NDArray[np.bool_]
+    left: NDArray[np.bool_]
     settled: NDArray[np.bool_]
     kept: NDArray[np.bool_]
     shift: Floats
@@ -151,7 +153,7 @@ class Comparison:
     @cached_property
     def measured(self) -> NDArray[np.int64]:
         """Indices of the Candidates that have samples, best first."""
-        order = np.argsort(self.effect, kind="stable")
+        order = np.lexsort((~self.stayed, self.effect))
         return order[np.isfinite(self.effect[order])]
 
     @property
@@ -193,6 +195,8 @@ class Comparison:
     def _tied_with(self, j: int) -> NDArray[np.bool_]:
         estimate, half = self.against(j)
         half = np.where(np.isfinite(half), half, 0.0) if len(self.relative) < MIN_ROUNDS else half
+        if j == self.order[0]:  # one that left was known to be behind, however few the rounds to know it by are
+            half = np.where(self.left, 0.0, half)
         return (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
 
     def tied(self, i: int, j: int) -> bool:
@@ -270,9 +274,9 @@ def compare(
     """
     finite = np.isfinite(log_cost)
     blocks = np.zeros(len(log_cost), dtype=np.int64) if blocks is None else blocks
-    by_block = {int(block): finite[blocks == block].sum(axis=0) for block in np.unique(blocks)}
-    counts = np.sum([*by_block.values(), np.zeros(finite.shape[1], dtype=np.int64)], axis=0)
-    stayed = (counts > 0) & _in_all_rounds(by_block)
+    by_block = {int(block): finite[blocks == block] for block in np.unique(blocks)}
+    counts = np.sum([finite.sum(axis=0), np.zeros(finite.shape[1], dtype=np.int64)], axis=0)
+    stayed = (counts > 0) & _to_the_end(by_block.values())
     agreed = bool(stayed.any())
     if not agreed:  # every one left on some device: those with the most rounds count as the ones that stayed
         stayed = (counts > 0) & (counts == counts.max(initial=0))
@@ -280,33 +284,79 @@ def compare(
     if not stayed.any():
         nothing = np.full(len(counts), np.nan)
         every = np.ones(len(log_cost), dtype=bool)
-        return Comparison(log_cost, nothing, stayed, every, every, nothing, tie, alpha)
+        return Comparison(log_cost, nothing, stayed, stayed, every, every, nothing, tie, alpha)
     # One that was not measured on every device would be another reference on each.
-    everywhere = stayed & np.all([found > 0 for found in by_block.values()], axis=0)
+    everywhere = stayed & np.all([found.any(axis=0) for found in by_block.values()], axis=0)
     reference = everywhere if everywhere.any() else stayed
     kept: NDArray[np.bool_] = np.asarray(
         finite[:, reference].any(axis=1)
     )  # a round that none of them finished compares nothing
     log_cost, finite, blocks = log_cost[kept], finite[kept], blocks[kept]
-    level = np.nanmedian(log_cost[:, reference], axis=1, keepdims=True)
+    level = _levels(log_cost, reference)
     relative = log_cost - level
     settled = np.ones(len(relative), dtype=bool)
     shift = np.zeros(len(counts))
-    for block, found in by_block.items() if agreed else ():
-        here = blocks == block
-        later = here & (finite.sum(axis=1) < np.count_nonzero(found))
-        if later.sum() < SETTLED_ROUNDS or not (here & ~later).any():
+    for block in by_block if agreed else ():
+        here = np.flatnonzero(blocks == block)
+        together = here[_last_joined(finite[here]) :]
+        settled[here] = np.isin(here, together)
+        if not len(together):
             continue
-        settled[here] = later[here]
-        beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (here & ~later, later))
+        there = finite[together[0]]
+        later = finite[together].sum(axis=1) < np.count_nonzero(there)
+        if later.sum() < SETTLED_ROUNDS or later.all():
+            continue
+        settled[together] = later
+        beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (together[~later], together[later]))
         # Of one that was measured on several devices, the rounds of each count.
-        left = ~stayed & (found < found.max())
-        shift[left] += (after - beside) * found[left] / np.maximum(counts[left], 1)
+        found = finite[here].sum(axis=0)
+        gone = ~stayed & there & (finite[together].sum(axis=0) < len(together))
+        shift[gone] += (after - beside) * found[gone] / np.maximum(counts[gone], 1)
     compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
-    return Comparison(relative, trimmed(compared).mean - shift, stayed, settled, kept, shift, tie, alpha)
+    effect = trimmed(compared).mean - shift
+    left = agreed & ~stayed & np.isfinite(effect)
+    effect = np.fmax(effect, _at_least(relative, effect, stayed, left, tie))
+    return Comparison(relative, effect, stayed, left, settled, kept, shift, tie, alpha)
 
 
-def _in_all_rounds(by_block: Mapping[int, NDArray[np.int64]]) -> NDArray[np.bool_]:
-    """Whether each Candidate was in all rounds of every device that measured it at all."""
-    each = [(found == 0) | (found == found.max(initial=0)) for found in by_block.values()]
+def _last_joined(finite: NDArray[np.bool_]) -> int:
+    """The round in which the last of those joined that were in the last round; the others joined before, or left."""
+    last = finite[-1] if len(finite) else np.zeros(finite.shape[1], dtype=bool)
+    return int(finite.argmax(axis=0)[last].max(initial=0))
+
+
+def _to_the_end(by_block: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """Whether each Candidate was in all rounds, since the last one joined, of every device that measured it at all."""
+    each = [finite[_last_joined(finite) :].all(axis=0) | ~finite.any(axis=0) for finite in by_block]
     return np.asarray(np.all(each, axis=0))
+
+
+def _levels(log_cost: Floats, reference: NDArray[np.bool_]) -> Floats:
+    """What the reference cost in each round, ``[rounds, 1]``: its median.
+
+    Where some of it were not there yet, the median of those that were, each less what it costs beside all of them.
+    """
+    costs = log_cost[:, reference]
+    level = np.nanmedian(costs, axis=1, keepdims=True)
+    partly = ~np.isfinite(costs).all(axis=1)
+    if partly.any() and not partly.all():
+        own = trimmed(costs[~partly] - level[~partly]).mean
+        level[partly] = np.nanmedian(costs[partly] - own, axis=1, keepdims=True)
+    return np.asarray(level)
+
+
+def _at_least(
+    relative: Floats, effect: Floats, stayed: NDArray[np.bool_], left: NDArray[np.bool_], tie: float
+) -> Floats:
+    """What each Candidate that left costs at least, by what was known then; -inf for the others.
+
+    It left since it was behind one that stayed in the rounds which they shared, and few are left to know it by: where
+    it was half a tie behind the best of those or more, it is no better than a tie behind the best there is.
+    """
+    least = np.full(len(effect), -np.inf)
+    best = np.nanmin(effect[stayed])
+    for i in np.flatnonzero(left & (effect < best + tie)):
+        shared = relative[np.isfinite(relative[:, i])]
+        behind = trimmed(shared[:, [i]]).mean[0] - np.nanmin(trimmed(shared[:, stayed]).mean)
+        least[i] = best + (1.001 * tie if behind >= tie / 2 else max(0.0, behind))
+    return least

@@ -1,8 +1,8 @@
 """What the device does while it is timed: clocks, power, temperature, throttle reasons and energy, by NVML and UUID."""
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from types import ModuleType, TracebackType
 from typing import Any, Self, TypeVar
 
@@ -154,3 +154,22 @@ class Window:
         energy, seconds = self.nvml.energy_j(), self.clock() - self._start
         known = energy is not None and self._energy is not None and seconds >= ENERGY_MIN_S
         self.telemetry = summarise(self._readings, energy - self._energy if known else None)  # type: ignore[operator]
+
+
+def together(windows: Sequence[Telemetry]) -> Telemetry:
+    """What several windows over one Bundle say of it: the last one's means, the extremes and flags of all.
+
+    The energy of one window is not that of what all have measured.
+    """
+    last = windows[-1]
+    if len(windows) == 1:
+        return last
+    return replace(
+        last,
+        sm_clock_min_mhz=min((w.sm_clock_min_mhz for w in windows if w.sm_clock_min_mhz is not None), default=None),
+        temperature_max_c=max((w.temperature_max_c for w in windows if w.temperature_max_c is not None), default=None),
+        energy_j=None,
+        power_limited=any(window.power_limited for window in windows),
+        throttled=any(window.throttled for window in windows),
+        reasons=tuple(sorted({reason for window in windows for reason in window.reasons})),
+    )

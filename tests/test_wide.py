@@ -1,0 +1,154 @@
+"""From coarse to fine: what of very many Candidates is measured, and whether the best is found."""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.ranking import rank
+from orchestrator.store import RunStore, shard_table
+from tasks.family import Candidate, Family, Part
+from tasks.gemm import Gemm
+from tasks.levels import Levels
+from tasks.measure import measure_bundle
+from tasks.pool import Ring
+from tasks.records import Measurement
+from tasks.settings import Timing
+from tasks.wide import CLASS_SAMPLE, LEVEL, LEVEL_ROUNDS, WIDE, Search, alignment_class, evenly
+from tests.builders import as_bundle, up_family
+from tests.scripted import ScriptedDevice
+
+VALUES = range(1200, 6000, 4)
+TOP = Timing(goal="top", soak_min_s=0, soak_max_s=0)
+
+
+def wide_family(values: range = VALUES) -> Family:
+    """Candidates of one small Gemm each, so that preparing them is no matter."""
+    return Family(
+        role="mlp_up",
+        h=16,
+        tp=1,
+        batch=1,
+        seq=8,
+        dtype="fp32",
+        candidates=tuple(
+            Candidate(
+                value=value,
+                local_dim=value,
+                parts=(Part(name="up", gemm=Gemm(kind="mm", b=1, m=8, n=value, k=16, dtype="fp32", layout="nt")),),
+            )
+            for value in values
+        ),
+    )
+
+
+def per_flop(n: int) -> float:
+    """Waves: 5% of the last one is lost on the way to each multiple of 528; odd multiples of 4 cost 2.3 times."""
+    lost = 0.05 * (1 - (n % 528) / 528) if n % 528 else 0.0
+    return (2.3 if n % 8 else 1.0 if n % 64 == 0 else 1.01) * (1 + lost)
+
+
+class QuickDevice(ScriptedDevice):
+    """What is made up needs no check of its result."""
+
+    def _trial(self, gemm: Gemm, ring: Ring) -> Callable[[], float]:
+        return lambda: self.cost(gemm)
+
+
+def search(seed: int, family: Family, timing: Timing = TOP) -> Measurement:
+    """Measure on a device whose level wanders by some percent, with noise of 0.3% a visit."""
+    noise, level = random.Random(seed), 0.0
+
+    def cost(gemm: Gemm) -> float:
+        nonlocal level
+        level = 0.98 * level + noise.gauss(0, 0.005)
+        return 1e-12 * gemm.flops * per_flop(gemm.n) * math.exp(level + noise.gauss(0, 0.003)) * 1e3
+
+    return measure_bundle(QuickDevice(cost), as_bundle(family), timing)
+
+
+def ranked(found: Measurement, family: Family, folder: Path) -> list[dict[str, Any]]:
+    """The rows of the ranking of one Shard."""
+    store = RunStore.create(folder, "run", {})
+    store.write_shard(shard_table(as_bundle(family), found, TOP, attempt=1, code_version="1", plan_hash="abc"))
+    return rank(store).table.to_pylist()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_best_of_twelve_hundred_is_found_for_a_tenth_of_the_rounds(seed: int, tmp_path: Path) -> None:
+    family = wide_family()
+    found = search(seed, family)
+    samples = Counter(sample.gemm_id for sample in found.samples)
+    best = min(per_flop(candidate.value) for candidate in family.candidates)
+    rows = ranked(found, family, tmp_path)
+    assert per_flop(next(row["value"] for row in rows if row["relative"] == 1.0)) <= 1.005 * best
+    slow = [row for row in rows if row["rank"] and row["value"] % 8]
+    assert len(slow) >= CLASS_SAMPLE  # they were measured in the first rounds alone, and are compared all the same
+    assert all(row["tie_group"] > 1 and 2 < row["relative"] < 2.7 for row in slow)
+    assert [row["status"] for row in rows] == ["ok"] * len(samples) + ["skipped"] * (len(rows) - len(samples))
+    taken = sum(per_flop(c.value) * c.flops * samples[c.parts[0].gemm.gemm_id] for c in family.candidates)
+    assert taken <= 0.1 * 30 * sum(per_flop(c.value) * c.flops for c in family.candidates)
+
+
+def test_what_is_not_measured_says_why() -> None:
+    family = wide_family()
+    found = search(3, family)
+    measured = {sample.gemm_id for sample in found.samples}
+    reasons = {facts.gemm_id: facts.message for facts in found.facts if facts.status == "skipped"}
+    assert measured.isdisjoint(reasons)
+    assert measured | reasons.keys() == {gemm.gemm_id for gemm in family.gemms}
+    of = {c.value: reasons.get(c.parts[0].gemm.gemm_id) for c in family.candidates}
+    assert Counter(bool(of[value]) for value in of if value % 8 == 4)[False] <= CLASS_SAMPLE + 2
+    message = next(reason for value, reason in of.items() if value % 8 == 4 and reason)
+    assert message.startswith("multiples of 4, not of 8, were 1")
+    assert message.endswith("% or more behind the best")
+    assert "not beside one that was within 2% of the best" in of.values()
+
+
+def test_levels_have_the_fewest_rounds_and_the_race_begins_anew() -> None:
+    found = search(4, wide_family())
+    visits = Counter(sample.round for sample in found.samples)
+    sizes = [visits[number] for number in sorted(visits)]
+    levels = [sizes[i : i + LEVEL_ROUNDS] for i in range(0, 3 * LEVEL_ROUNDS, LEVEL_ROUNDS)]
+    assert all(len(set(level)) == 1 for level in levels)
+    first, second, third = (level[0] for level in levels)
+    assert first <= 6 * CLASS_SAMPLE + 2
+    assert LEVEL / 2 < second <= first + LEVEL
+    assert third <= second + LEVEL
+    assert found.rounds == len(sizes) - 3 * LEVEL_ROUNDS
+
+
+def test_a_family_that_is_not_wide_or_whose_whole_order_is_asked_for_is_measured_whole() -> None:
+    wide, narrow = wide_family(), wide_family(VALUES[:WIDE])
+    for family, goal, rounds in ((narrow, "top", None), (wide, "full", None), (wide, "top", LEVEL_ROUNDS)):
+        levels = Levels(as_bundle(family), Timing(goal=goal))
+        assert levels.rounds == rounds
+        assert (levels.gemms == family.gemms) == (rounds is None)
+        assert bool(levels.left_out()) == (rounds is not None)
+
+
+def test_a_class_is_a_power_of_two_of_what_one_rank_holds() -> None:
+    values = [1, 2, 12, 136, 64, 128, 4096]
+    found = [alignment_class(candidate) for candidate in up_family(values, tp=1).candidates]
+    assert found == [1, 2, 4, 8, 64, 128, 128]
+    assert [alignment_class(c) for c in up_family([32, 256], tp=2).candidates] == [16, 128]
+
+
+def test_the_first_level_has_the_ends_the_baseline_and_as_many_of_each_class() -> None:
+    family = wide_family()
+    first = Search(family).first()
+    classes = Counter(alignment_class(family.candidates[i]) for i in first)
+    assert {0, len(VALUES) - 1} <= set(first)
+    assert set(classes) == {4, 8, 16, 32, 64, 128}
+    assert all(CLASS_SAMPLE <= count <= CLASS_SAMPLE + 2 for count in classes.values())
+
+
+def test_evenly_takes_both_ends() -> None:
+    assert evenly(list(range(100)), 4) == [0, 33, 66, 99]
+    assert evenly([5, 7], 4) == [5, 7]
+    assert np.diff(evenly(list(range(341)), 25)).max() <= 15
