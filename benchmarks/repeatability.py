@@ -38,7 +38,7 @@ def main() -> None:
     print("| tp | tau-b | largest disagreement | rounds | measuring s | with preparing s | resolved |")
     print("|---:|---:|---:|---:|---:|---:|---|")
     _, bundles = table()
-    timings = [Timing(seed=1), Timing(seed=2)]
+    timings = [Timing(goal="full", seed=1), Timing(goal="full", seed=2)]
     runs = [[measure_bundle(device, bundle, timing) for bundle in bundles] for timing in timings]
     for i, bundle in enumerate(bundles):
         first, second = runs[0][i], runs[1][i]

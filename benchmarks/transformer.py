@@ -23,6 +23,7 @@ HEADS = (
     "space.a=32",
     "space.h={start: 512, stop: 4096, step: 256}",
     "space.around=h",
+    "timing.goal=full",
     "timing.race_pct=1000",
 )
 """All in every round: 32 heads of 16, 24, … 128 elements; batch 4, seq 2048, fp16 (the paper's figure 7)."""

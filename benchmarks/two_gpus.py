@@ -19,7 +19,7 @@ def conf(path: Path) -> Path:
         "space:\n  roles: [seed_bmm]\n"
         f"  h: {{start: 4096, stop: {4096 + 8 * (FAMILIES - 1)}, step: 8}}\n"
         "  tp: 1\n  batch: 4\n  dtype: [fp16]\n  d_ff: {start: 10240, stop: 11776, step: 64}\n"
-        "timing:\n  min_rounds: 40\n  max_rounds: 40\ncluster:\n  gpu: any\n"
+        "timing:\n  goal: full\n  min_rounds: 40\n  max_rounds: 40\ncluster:\n  gpu: any\n"
     )
     path.write_text(text)
     return path

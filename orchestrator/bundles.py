@@ -25,7 +25,7 @@ class Bundles(Lazy[Bundle]):
             table=of.table,
             gemms=of.gemms[np.arange(starts[-1]) + np.repeat(shift, lengths)],
             starts=starts,
-            rivals=np.logical_or.reduceat(of.rivals[members], begins[:-1]),
+            rivals=np.maximum.reduceat(of.rivals[members], begins[:-1]),
         )
 
         def make(place: int) -> Bundle:
@@ -46,6 +46,6 @@ def bundle(families: Sequence[Family]) -> Bundles:
         table=table_of(numbers),
         gemms=np.array([number for each in gemms for number in each], dtype=np.int64),
         starts=np.concatenate(([0], np.cumsum([len(each) for each in gemms], dtype=np.int64))),
-        rivals=np.array([len(family.candidates) > 1 for family in families], dtype=bool),
+        rivals=np.array([len(family.candidates) for family in families], dtype=np.int64),
     )
     return Bundles(families, sets)

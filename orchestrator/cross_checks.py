@@ -74,7 +74,7 @@ def _missing(values: Mapping[str, Any]) -> Iterator[Complaint]:
 def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complaint]:
     defaults = {key.name: key.default for key in schema_keys().values()}
     least, most = values.get(low, defaults[low]), values.get(high, defaults[high])
-    if least > most:
+    if least is not None and least > most:
         yield (low, high), f"{low} <= {high} must hold, but got {least} and {most}"
 
 

@@ -103,7 +103,7 @@ class Families(Lazy[Family]):
             table=GemmTable(sorts=tuple(sorts), sort=sort[groups.first], sizes=(b, m, n, k)),
             gemms=groups.numbers,
             starts=groups.starts,
-            rivals=np.concatenate([np.diff(part.starts) for part in self._parts]) > 1,
+            rivals=np.concatenate([np.diff(part.starts) for part in self._parts]),
         )
 
     def _columns(self) -> Iterator[Array]:

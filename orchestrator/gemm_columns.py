@@ -71,7 +71,7 @@ class GemmSets:
     """Which Gemms Bundles have, or Families.
 
     gemms: those of all sets one after the other, as rows of ``table``; those of set i from ``starts[i]`` to
-    ``starts[i + 1]``. rivals: of each set whether several Candidates compete in it, or in one of its Families.
+    ``starts[i + 1]``. rivals: of each set how many Candidates compete in it, or in the largest of its Families.
     """
 
     table: GemmTable
@@ -117,10 +117,10 @@ def sets_of(bundles: Iterable[Bundle]) -> GemmSets:
     for bundle in bundles:
         gemms += [numbers.setdefault(gemm, len(numbers)) for gemm in bundle.gemms]
         starts.append(len(gemms))
-        rivals.append(any(len(family.candidates) > 1 for family in bundle.families))
+        rivals.append(max(len(family.candidates) for family in bundle.families))
     return GemmSets(
         table=table_of(numbers),
         gemms=np.array(gemms, dtype=np.int64),
         starts=np.array(starts),
-        rivals=np.array(rivals, dtype=bool),
+        rivals=np.array(rivals, dtype=np.int64),
     )

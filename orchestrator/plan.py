@@ -15,6 +15,7 @@ from tasks.calls import calls_together, lead_calls
 from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.settings import BURST_IDLE_S, Timing
+from tasks.wide import CLASS_SAMPLE, FINEST, LEVEL, LEVEL_ROUNDS, WIDE
 
 PREPARE_S = 0.006
 """Preparing one Gemm (first run, check, estimate, capture) beside its own calls: 3 to 8 ms on an H200 host."""
@@ -145,15 +146,40 @@ def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
     if timing.power == "burst":
         round_s += BURST_IDLE_S * count
     prepare = PREPARE_S * count + PREPARE_CALLS * once
-    least = np.where(work.rivals, timing.least_rounds, timing.min_rounds)
+    race = work.rivals > 1
+    least = np.where(race, timing.least_rounds, timing.lone_rounds)
     rounds = least + np.floor(timing.max_seconds / round_s).astype(np.int64)
     # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
-    rounds += np.where(work.rivals, least + 1, 0)
+    rounds += np.where(race, least + 1, 0)
     rounds = np.minimum(timing.max_rounds, rounds)
+    few, many = (_search(work.rivals, timing, near) for near in (1, LEVEL))
     return _Estimates(
-        least_s=prepare + least * round_s,
-        most_s=prepare + rounds * round_s,
-        samples=rounds * count,
+        least_s=few.prepared * prepare + (few.levels + few.racing * least) * round_s,
+        most_s=many.prepared * prepare + (many.levels + many.racing * rounds) * round_s,
+        samples=np.ceil((many.levels + many.racing * rounds) * count).astype(np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Shares of each Bundle: what is made ready, and what races; levels: rounds of all that the levels amount to."""
+
+    prepared: Array
+    levels: Array
+    racing: Array
+
+
+def _search(rivals: Array, timing: Timing, near: int) -> _Search:
+    """What of each Bundle is measured at all, where of so many Candidates a level finds ``near`` near the best."""
+    every = np.ones(len(rivals))
+    wide = (rivals > WIDE) & (timing.goal == "top")
+    first = CLASS_SAMPLE * FINEST.bit_length()
+    levels = LEVEL_ROUNDS * (first + min(near, first) + LEVEL + near + (LEVEL if near > 1 else 0))
+    made = first + LEVEL + (LEVEL if near > 1 else 0)
+    return _Search(
+        prepared=np.where(wide, np.minimum(1.0, made / rivals), every),
+        levels=np.where(wide, levels / rivals, 0.0),
+        racing=np.where(wide, np.minimum(1.0, max(near, 2) / rivals), every),
     )
 
 

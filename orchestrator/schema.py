@@ -225,7 +225,9 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         "protocol": _meta("timing protocol", Choice(what="protocol", names=_constant(PROTOCOLS))),
         "l2": _meta("what a visit finds in the L2 cache", Choice(what="L2 regime", names=_constant(L2_REGIMES))),
         "power": _meta("power state to measure in", Choice(what="power regime", names=_constant(POWER_REGIMES))),
-        "min_rounds": _meta("rounds before a family may stop (goal=top: 5 at most)", Integer(high=100_000)),
+        "min_rounds": _meta(
+            "rounds before a family may stop; null: 5, or 10 by goal=full", Integer(high=100_000, optional=True)
+        ),
         "max_rounds": _meta("rounds after which a family stops", Integer(high=100_000)),
         "max_seconds": _meta(
             "measuring seconds beyond the least rounds after which a family stops", Number(above=0, high=86400)
@@ -243,7 +245,7 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         "seed": _meta("seed of the random orders", Integer(low=0)),
         "redo_throttled": _meta("times a throttled family is measured again", Integer(low=0, high=10)),
         "goal": _meta(
-            "what the rounds are for: the whole order, or the best", Choice(what="goal", names=_constant(GOALS))
+            "what the rounds are for: the best, or the whole order", Choice(what="goal", names=_constant(GOALS))
         ),
     }
 

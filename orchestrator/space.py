@@ -93,8 +93,9 @@ def _example(skips: Skips, kind: str) -> str:
 def plan_hash(config: Config, expansion: Expansion) -> str:
     """A short hash of what is measured and how: equal for two runs whose samples may be merged."""
     timing = asdict(config.timing)
-    if timing["goal"] == "full":
-        del timing["goal"]  # runs from before there was a choice had this one
+    if timing["goal"] == "full":  # runs from before there was a choice had this one
+        del timing["goal"]
+        timing["min_rounds"] = config.timing.least_rounds
     families = sorted(
         [family.family_id, [[c.value, c.baseline, [p.gemm.gemm_id for p in c.parts]] for c in family.candidates]]
         for family in expansion.families

@@ -115,7 +115,7 @@ def rounds(
             planned += not ended
             for key, pending in in_flight:
                 samples[key].append(pending.seconds())
-            if deadline is None and planned >= timing.min_rounds:
+            if deadline is None and planned >= timing.lone_rounds:
                 deadline = device.clock() + timing.max_seconds
             in_flight = following
         seconds = device.clock() - start

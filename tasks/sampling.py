@@ -54,7 +54,7 @@ class Sampler:
     @property
     def _least_rounds(self) -> int:
         alone = all(len(family.candidates) == 1 for family in self._bundle.families)  # nobody to race against
-        return (self._timing.min_rounds if alone else self._timing.least_rounds) + self._left_at
+        return (self._timing.lone_rounds if alone else self._timing.least_rounds) + self._left_at
 
     @property
     def may_plan(self) -> bool:

@@ -20,8 +20,8 @@ BURST_IDLE_S = 0.02
 LOOK_GROWTH = 1.4
 """The order is looked at after the least rounds, then each time that the rounds have grown by this factor."""
 
-TOP_ROUNDS = 5
-"""``timing.goal=top``: rounds before the first look, or ``min_rounds`` where these are fewer."""
+MIN_ROUNDS = {"full": 10, "top": 5}
+"""Rounds before the first look, by the goal, where ``min_rounds`` does not say. One alone gets those of ``full``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class Timing:
     protocol: str = "interleaved"
     l2: str = "rotate"
     power: str = "sustained"
-    min_rounds: int = 10
+    min_rounds: int | None = None  # None: by the goal
     max_rounds: int = 100
     max_seconds: float = 1.5  # beyond the least rounds
     tie_pct: float = 0.5
@@ -43,12 +43,20 @@ class Timing:
     soak_max_s: float = 30.0
     seed: int = 0
     redo_throttled: int = 2
-    goal: str = "full"
+    goal: str = "top"
 
     @property
     def least_rounds(self) -> int:
         """Rounds before a Family may stop."""
-        return self.min_rounds if self.goal == "full" else min(TOP_ROUNDS, self.min_rounds)
+        return self._least(self.goal)
+
+    @property
+    def lone_rounds(self) -> int:
+        """Rounds before one may stop that has nobody to race against."""
+        return self._least("full")
+
+    def _least(self, goal: str) -> int:
+        return min(self.max_rounds, MIN_ROUNDS[goal]) if self.min_rounds is None else self.min_rounds
 
     @property
     def looks(self) -> tuple[int, ...]:

@@ -352,7 +352,7 @@ def test_an_unknown_sweep_lists_those_there_are() -> None:
 
 
 def test_all_problems_of_file_and_arguments_are_reported_at_once(tmp_path: Path) -> None:
-    path = user_file(tmp_path, "space: {h: -1, wide: 2}\ntiming: {max_rounds: 5}\n")
+    path = user_file(tmp_path, "space: {h: -1, wide: 2}\ntiming: {max_rounds: 5, min_rounds: 10}\n")
     found = problems(path, "space.tp=x", "nope", "=1", "timing.confidence=2", "space.where=q", "timing.l2=[")
     text = "\n".join(found)
     assert len(found) == 9

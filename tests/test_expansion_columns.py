@@ -124,11 +124,12 @@ def test_a_plan_is_the_sum_over_bundles_and_their_gemms(of: Config, changes: dic
         calls = shared_calls(seconds, timing)
         round_s = sum((calls[gemm] + lead_calls(calls[gemm], timing)) * each for gemm, each in seconds.items())
         round_s += 0.02 * len(seconds) if timing.power == "burst" else 0.0
-        rounds = timing.min_rounds + int(timing.max_seconds / round_s)
-        rounds += 11 if any(len(family.candidates) > 1 for family in bundle.families) else 0
+        race = any(len(family.candidates) > 1 for family in bundle.families)
+        fewest = 5 if race else 10
+        rounds = fewest + int(timing.max_seconds / round_s) + (6 if race else 0)
         rounds = min(timing.max_rounds, rounds)
         prepare = 0.006 * len(seconds) + 3 * sum(seconds.values())
-        least += prepare + timing.min_rounds * round_s
+        least += prepare + fewest * round_s
         most += prepare + rounds * round_s
         samples += rounds * len(seconds)
     assert shown.estimate is not None

@@ -38,7 +38,7 @@ def test_columns_have_the_figures_of_each_gemm(known: list[Gemm]) -> None:
 
 def of_lengths(*lengths: int) -> GemmSets:
     starts = np.concatenate(([0], np.cumsum(lengths)))
-    return GemmSets(table=table_of(()), gemms=np.arange(starts[-1]), starts=starts, rivals=np.ones(len(lengths), bool))
+    return GemmSets(table=table_of(()), gemms=np.arange(starts[-1]), starts=starts, rivals=np.ones(len(lengths), int))
 
 
 def test_sums_are_exact_where_no_int64_takes_them() -> None:
@@ -72,4 +72,4 @@ def test_a_gemm_of_several_bundles_is_one_row() -> None:
     ]
     found = sets_of(bundles)
     assert (len(found.table), found.gemms.tolist(), found.starts.tolist()) == (2, [0, 1, 0], [0, 2, 3])
-    assert found.rivals.tolist() == [True, False]
+    assert found.rivals.tolist() == [2, 1]

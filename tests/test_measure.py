@@ -15,7 +15,7 @@ from tasks.records import Measurement, Progress, Telemetry
 from tasks.settings import COOL_S, Timing
 from tests.scripted import ScriptedDevice
 
-FIXED = Timing(min_rounds=6, max_rounds=6, max_seconds=600, race_pct=1e6, soak_min_s=0, soak_max_s=0)
+FIXED = Timing(goal="full", min_rounds=6, max_rounds=6, max_seconds=600, race_pct=1e6, soak_min_s=0, soak_max_s=0)
 """Exactly six rounds of every Gemm."""
 
 
@@ -167,7 +167,7 @@ def test_samples_are_what_the_device_says() -> None:
 
 
 def test_a_family_stops_at_its_time_cap_but_not_before_its_least_rounds() -> None:
-    timing = Timing(min_rounds=10, max_rounds=1000, max_seconds=0.5, tie_pct=0.0, race_pct=1e6, soak_min_s=0)
+    timing = replace(FIXED, min_rounds=10, max_rounds=1000, max_seconds=0.5, tie_pct=0.0)
     result = measure_bundle(ScriptedDevice(cost=lambda gemm: 10.0), bundle(24), timing)
     assert result.stop_reason == "max_seconds"
     assert 10 <= result.rounds <= 11  # one is in flight when the last of them is read
@@ -175,7 +175,9 @@ def test_a_family_stops_at_its_time_cap_but_not_before_its_least_rounds() -> Non
 
 
 def test_candidates_that_tie_are_resolved_after_the_least_rounds() -> None:
-    result = measure_bundle(ScriptedDevice(cost=lambda gemm: gemm.flops * 1e-8), THREE, Timing(soak_min_s=0))
+    result = measure_bundle(
+        ScriptedDevice(cost=lambda gemm: gemm.flops * 1e-8), THREE, Timing(goal="full", soak_min_s=0)
+    )
     assert (result.stop_reason, result.resolved) == ("resolved", True)
     assert 10 <= result.rounds <= 11
 

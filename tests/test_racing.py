@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.config import compose
+from orchestrator.config import compose, recompose, to_dict
 from orchestrator.space import expand_space, plan_hash
 from tasks.racing import race
 from tasks.sampling import Sampler
@@ -101,7 +101,7 @@ def test_a_family_of_one_candidate_has_nobody_to_race_against_and_gets_its_round
     assert (
         run(sampler, as_bundle(family), FakeDevice(costs(family, [1.0]), drift=0.0, noise=1e-3, seed=1)) == "best_found"
     )
-    assert TOP.min_rounds <= sampler.rounds <= TOP.min_rounds + 1
+    assert TOP.lone_rounds == 10 <= sampler.rounds <= 11
 
 
 def test_runs_from_before_there_was_a_goal_are_those_of_the_whole_order() -> None:
@@ -109,5 +109,7 @@ def test_runs_from_before_there_was_a_goal_are_those_of_the_whole_order() -> Non
     for goal in ("full", "top"):
         config = compose("cpu", [f"timing.goal={goal}"])
         hashes[goal] = plan_hash(config, expand_space(config))
-    config = compose("cpu", [])
+    earlier = to_dict(compose("cpu", ["timing.goal=full", "timing.min_rounds=10"]))
+    del earlier["timing"]["goal"]
+    config = recompose("cpu", earlier)
     assert plan_hash(config, expand_space(config)) == hashes["full"] != hashes["top"]

@@ -77,7 +77,10 @@ TRUTH = [1.0 + 0.006 * ((7 * i) % 20) for i in range(20)]
 
 
 def interleaved(seed: int) -> list[float]:
-    bundle, timing = as_bundle(FAMILY), Timing(seed=seed, max_rounds=30, min_rounds=30, max_seconds=1e9, race_pct=1e6)
+    bundle, timing = (
+        as_bundle(FAMILY),
+        Timing(goal="full", seed=seed, max_rounds=30, min_rounds=30, max_seconds=1e9, race_pct=1e6),
+    )
     sampler = Sampler(bundle, timing, range(len(bundle.gemms)))
     run(sampler, bundle, FakeDevice(costs(FAMILY, TRUTH), drift=0.01, noise=0.002, seed=seed))
     return [float(value) for value in sampler.comparison(FAMILY).effect]
@@ -100,7 +103,7 @@ def test_interleaving_recovers_the_true_order_under_drift_and_measuring_in_turn_
 
 def test_every_round_visits_every_live_gemm_once_in_an_order_of_its_own() -> None:
     bundle = as_bundle(FAMILY)
-    sampler = Sampler(bundle, Timing(seed=3), [0, 2, 5, 7])
+    sampler = Sampler(bundle, Timing(goal="full", seed=3), [0, 2, 5, 7])
     orders = [sampler.next_round()[1] for _ in range(40)]
     assert all(sorted(order) == [0, 2, 5, 7] for order in orders)
     assert len(set(orders)) > 10
@@ -112,7 +115,7 @@ def test_the_orders_are_the_seeds() -> None:
     bundle = as_bundle(FAMILY)
 
     def orders(seed: int) -> list[tuple[int, ...]]:
-        sampler = Sampler(bundle, Timing(seed=seed), range(20))
+        sampler = Sampler(bundle, Timing(goal="full", seed=seed), range(20))
         return [sampler.next_round()[1] for _ in range(3)]
 
     assert orders(1) == orders(1)
@@ -121,7 +124,7 @@ def test_the_orders_are_the_seeds() -> None:
 
 def test_clearly_slower_candidates_leave_after_the_least_rounds_and_not_before() -> None:
     family = up_family([128, 192, 256, 320])
-    bundle, timing = as_bundle(family), Timing(min_rounds=10, max_rounds=60, max_seconds=1e9, tie_pct=0.01)
+    bundle, timing = as_bundle(family), Timing(goal="full", min_rounds=10, max_rounds=60, max_seconds=1e9, tie_pct=0.01)
     sampler = Sampler(bundle, timing, range(4))
     device = FakeDevice(costs(family, [1.0, 2.3, 1.05, 1.0]), drift=0.02, noise=0.003, seed=1)
     assert run(sampler, bundle, device) == "max_rounds"
@@ -134,7 +137,7 @@ def test_clearly_slower_candidates_leave_after_the_least_rounds_and_not_before()
 def test_those_that_stay_get_the_least_rounds_without_the_one_that_left() -> None:
     family = up_family([128, 192, 256])
     bundle = as_bundle(family)
-    sampler = Sampler(bundle, Timing(max_seconds=1e9), range(3))
+    sampler = Sampler(bundle, Timing(goal="full", max_seconds=1e9), range(3))
     device = FakeDevice(costs(family, [1, 1.05, 2.5]), drift=0.002, noise=1e-4, seed=3)
     assert run(sampler, bundle, device) == "resolved"
     counts = Counter(sample.gemm_id for sample in sampler.samples)
@@ -143,14 +146,14 @@ def test_those_that_stay_get_the_least_rounds_without_the_one_that_left() -> Non
 
 def test_the_most_rounds_may_end_before_the_least_after_one_left() -> None:
     family = up_family([128, 192, 256])
-    sampler = Sampler(as_bundle(family), Timing(max_rounds=15, max_seconds=1e9), range(3))
+    sampler = Sampler(as_bundle(family), Timing(goal="full", max_rounds=15, max_seconds=1e9), range(3))
     device = FakeDevice(costs(family, [1, 1.05, 2.5]), drift=0.002, noise=1e-4, seed=3)
     assert run(sampler, as_bundle(family), device) == "max_rounds"
     assert sampler.rounds == 15
 
 
 def test_no_more_rounds_are_planned_than_may_be_measured() -> None:
-    sampler = Sampler(as_bundle(FAMILY), Timing(min_rounds=2, max_rounds=3), range(20), first_round=5)
+    sampler = Sampler(as_bundle(FAMILY), Timing(goal="full", min_rounds=2, max_rounds=3), range(20), first_round=5)
     numbers = []
     while sampler.may_plan:
         numbers.append(sampler.next_round()[0])
@@ -172,7 +175,9 @@ def test_a_gemm_stays_while_any_family_needs_it() -> None:
     seconds = {gemm.gemm_id: 1e-9 * gemm.flops for gemm in bundle.gemms}
     slow_down = mlp.candidates[1].parts[1].gemm.gemm_id
     seconds[slow_down] *= 30  # 192 is out of the mlp Family, but its gate_up is as good as 128's
-    sampler = Sampler(bundle, Timing(max_rounds=40, max_seconds=1e9, tie_pct=0.001), range(len(bundle.gemms)))
+    sampler = Sampler(
+        bundle, Timing(goal="full", max_rounds=40, max_seconds=1e9, tie_pct=0.001), range(len(bundle.gemms))
+    )
     run(sampler, bundle, FakeDevice(seconds, drift=0.01, noise=0.003, seed=2))
     counts = Counter(sample.gemm_id for sample in sampler.samples)
     assert counts[slow_down] == 11  # one round was in flight when it left
@@ -182,12 +187,12 @@ def test_a_gemm_stays_while_any_family_needs_it() -> None:
 def test_it_stops_when_the_order_is_resolved() -> None:
     family = up_family([128, 192, 256])
     bundle = as_bundle(family)
-    sampler = Sampler(bundle, Timing(max_seconds=1e9), range(3))
+    sampler = Sampler(bundle, Timing(goal="full", max_seconds=1e9), range(3))
     assert (
         run(sampler, bundle, FakeDevice(costs(family, [1, 1.05, 1.08]), drift=0.002, noise=1e-4, seed=3)) == "resolved"
     )
     assert sampler.resolved
-    assert sampler.rounds == Timing().min_rounds + 1  # and the one in flight
+    assert sampler.rounds == Timing(goal="full").least_rounds + 1  # and the one in flight
     assert sampler.comparison(family).groups == [1, 2, 3]
 
 
@@ -195,14 +200,14 @@ def test_it_stops_at_the_time_cap_but_never_before_the_least_rounds() -> None:
     family = up_family([128, 192])
     bundle = as_bundle(family)
     device = FakeDevice(costs(family, [1.0, 1.008]), drift=0.02, noise=0.05, seed=4)
-    sampler = Sampler(bundle, Timing(max_seconds=1e-9), range(2))
+    sampler = Sampler(bundle, Timing(goal="full", max_seconds=1e-9), range(2))
     assert run(sampler, bundle, device) == "max_seconds"
-    assert sampler.rounds == Timing().min_rounds + 1
+    assert sampler.rounds == Timing(goal="full").least_rounds + 1
     assert not sampler.resolved
 
 
 def test_nothing_alive_is_nothing_to_do() -> None:
-    sampler = Sampler(as_bundle(FAMILY), Timing(), [])
+    sampler = Sampler(as_bundle(FAMILY), Timing(goal="full"), [])
     assert sampler.stop_reason(0.0, 0.0) == "nothing"
 
 
@@ -210,7 +215,7 @@ def test_a_failed_part_takes_its_candidate_out_of_the_comparison_and_no_other() 
     family = mlp_family([128, 192, 256])
     bundle = as_bundle(family)
     broken = family.candidates[1].parts[0].gemm
-    sampler = Sampler(bundle, Timing(), [i for i, gemm in enumerate(bundle.gemms) if gemm != broken])
+    sampler = Sampler(bundle, Timing(goal="full"), [i for i, gemm in enumerate(bundle.gemms) if gemm != broken])
     seconds = {gemm.gemm_id: 1e-9 * gemm.flops * (1.2 if gemm.n == 512 else 1) for gemm in bundle.gemms}
     run(sampler, bundle, FakeDevice(seconds, drift=0.02, noise=1e-3, seed=5))
     groups = sampler.comparison(family).groups
@@ -228,7 +233,7 @@ def test_the_cost_of_a_candidate_is_the_sum_of_its_parts_per_flop() -> None:
     )
     family = Family(role="mlp", h=1, tp=1, batch=1, seq=1, dtype="fp32", candidates=candidates)
     bundle = as_bundle(family)
-    sampler = Sampler(bundle, Timing(), range(3))
+    sampler = Sampler(bundle, Timing(goal="full"), range(3))
     for number in range(4):
         seconds = (1.0, 2.0, 4.0)  # 3 s for 600 FLOP against 4 s for 600 FLOP
         sampler.record(
@@ -244,7 +249,7 @@ def test_equal_candidates_end_in_one_group_for_all_the_looks() -> None:
     family = up_family(list(range(128, 128 + 12 * 64, 64)))
     bundle, separated, runs = as_bundle(family), 0, 120
     for seed in range(runs):
-        sampler = Sampler(bundle, Timing(seed=seed, max_rounds=60, max_seconds=1e9), range(12))
+        sampler = Sampler(bundle, Timing(goal="full", seed=seed, max_rounds=60, max_seconds=1e9), range(12))
         run(sampler, bundle, FakeDevice(costs(family, [1.0] * 12), drift=0.02, noise=0.01, seed=seed))
         separated += max(g or 0 for g in sampler.comparison(family).groups) > 1
     assert separated <= 0.05 * runs

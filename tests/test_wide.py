@@ -76,7 +76,8 @@ def ranked(found: Measurement, family: Family, folder: Path) -> list[dict[str, A
     """The rows of the ranking of one Shard."""
     store = RunStore.create(folder, "run", {})
     store.write_shard(shard_table(as_bundle(family), found, TOP, attempt=1, code_version="1", plan_hash="abc"))
-    return rank(store).table.to_pylist()
+    rows: list[dict[str, Any]] = rank(store).table.to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("seed", [1, 2])
