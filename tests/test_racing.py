@@ -52,7 +52,7 @@ def test_before_four_rounds_there_is_nothing_to_say_and_alone_nothing_to_decide(
 @pytest.mark.parametrize("unequal", [0.0, 0.5], ids=["equal noise", "unequal noise"])
 def test_at_most_one_race_in_twenty_ends_wrong(unequal: float) -> None:
     """Four Candidates a hair outside the tie, over all the looks at which the race could have ended."""
-    wrong = lost = 0
+    wrong = lost = renamed = tied = 0
     trials, looks = 150, TOP.looks
     for seed in range(trials):
         random = np.random.default_rng(seed)
@@ -66,8 +66,13 @@ def test_at_most_one_race_in_twenty_ends_wrong(unequal: float) -> None:
                 wrong += truth[found.leader] > TIE
                 break
         lost += bool(np.isnan(log_cost[-1, 0]))
+        ranked = compare(log_cost[: look + 1], TOP.tie_pct, TOP.confidence, len(looks))  # with the one in flight
+        renamed += truth[ranked.order[0]] > TIE
+        tied += any(ranked.groups[i] == 1 for i in np.flatnonzero(np.isnan(log_cost[look - 1])))
     assert wrong <= 0.05 * trials
     assert lost <= 0.05 * trials
+    assert renamed <= 0.05 * trials
+    assert tied == 0
 
 
 def test_with_a_goal_the_rounds_go_to_those_that_may_be_the_best() -> None:
@@ -78,7 +83,8 @@ def test_with_a_goal_the_rounds_go_to_those_that_may_be_the_best() -> None:
         sampler = Sampler(bundle, timing, range(20))
         device = FakeDevice(costs(FAMILY, TRUTH), drift=0.01, noise=0.004, seed=3)
         assert run(sampler, bundle, device) == {"top": "best_found", "full": "max_rounds"}[goal]
-        assert sampler.comparison(FAMILY).order[0] == best
+        comparison = sampler.comparison(FAMILY)
+        assert (comparison.order[0], comparison.groups[best]) == (best, 1)
         visits[goal] = len(sampler.samples)
     assert visits["top"] < visits["full"] / 3
 

@@ -189,6 +189,42 @@ def test_two_equal_ones_that_left_at_different_times_are_not_told_apart() -> Non
     assert separated <= 0.05 * families
 
 
+def test_one_that_left_is_neither_ahead_of_the_best_that_stayed_nor_tied_with_it() -> None:
+    # it left at 0.8% behind one that had five good rounds, whose other rounds are 1% worse
+    log_cost = np.log(np.array([[1.0, 1.005, 1.008]] * 5 + [[1.01, 1.015, np.nan]] * 45))
+    log_cost[:, :2] += np.random.default_rng(3).normal(size=(50, 2)) * 1e-4
+    log_cost[:, 1] -= np.log(1.005) * 0.9
+    comparison = compare(log_cost, 0.5, 0.95)
+    assert comparison.left.tolist() == [False, False, True]
+    assert comparison.order[0] in (0, 1)
+    assert comparison.groups == [1, 1, 2]
+    assert comparison.effect[2] - comparison.effect[:2].min() >= comparison.tie
+    # one that left at less than half a tie behind, as race_pct may ask for, stays in the tie
+    log_cost[:5, 2] = log_cost[:5, :2].min(axis=1) + 0.002
+    comparison = compare(log_cost, 0.5, 0.95)
+    assert comparison.groups == [1, 1, 1]
+    assert comparison.order[0] in (0, 1)
+
+
+def test_those_that_joined_later_are_compared_on_the_same_footing() -> None:
+    random = np.random.default_rng(5)
+    true = np.log([1.0, 1.3, 0.9, 2.0, 0.95, 1.1])
+    log_cost = np.log(1e-3) + true + random.normal(size=(30, 6)) * 1e-4
+    log_cost[:8] += np.cumsum(random.normal(size=8) * 0.1)[:, None]  # a drift above what most of them differ by
+    log_cost[:8, [2, 5]] = np.nan  # two joined for the rounds from 8 on, and 5 was tried in four of them
+    log_cost[4:, 3] = np.nan
+    log_cost[8:, 1] = np.nan
+    log_cost[12:, 5] = np.nan
+    log_cost[:4, 4] = np.nan
+    comparison = compare(log_cost, 0.5, 0.95)
+    assert comparison.stayed.tolist() == [True, False, True, False, True, False]
+    assert comparison.left.tolist() == [False, True, False, True, False, True]
+    assert comparison.settled.tolist() == [False] * 12 + [True] * 18
+    assert comparison.effect - comparison.effect[2] == pytest.approx(true - true[2], abs=2e-3)
+    assert comparison.order == [2, 4, 0, 5, 1, 3]
+    assert comparison.groups == [3, 5, 1, 6, 2, 4]
+
+
 def test_the_error_is_shared_out_over_looks_and_comparisons() -> None:
     log_cost = rounds([1.0, 1.0, 1.0, 1.0], 25, 0.01, 17)
     once, often = compare(log_cost, 0.5, 0.95), compare(log_cost, 0.5, 0.95, looks=8)
