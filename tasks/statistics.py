@@ -130,6 +130,7 @@ class Comparison:
     settled[rounds]: rounds by which those are compared with each other. kept[rounds given]: which of the rounds that
     ``compare`` was given these are.
     shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
+    joined: whether some joined later.
     tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
     """
 
@@ -140,6 +141,7 @@ class Comparison:
     settled: NDArray[np.bool_]
     kept: NDArray[np.bool_]
     shift: Floats
+    joined: bool
     tie: float
     alpha: float
 
@@ -172,6 +174,8 @@ class Comparison:
         if self.stayed[j]:
             differences[np.ix_(~self.settled, self.stayed)] = np.nan
         location = trimmed(differences)
+        if self.joined:
+            location = self._linked(location, j, np.isfinite(differences).sum(axis=0) < MIN_ROUNDS)
         half = self._half(location, comparisons)
         shift = self.shift - self.shift[j]
         half = np.where(half > UNKNOWN, np.inf, half + np.abs(shift))
@@ -179,6 +183,23 @@ class Comparison:
         # A pair of one that stayed and one that left shares only the rounds before: too few to tell the former apart.
         shared = np.isfinite(location.mean) & (self.stayed == self.stayed[j])
         return np.where(shared, location.mean, self.effect - self.effect[j]), half
+
+    @cached_property
+    def _own(self) -> Location:
+        return trimmed(self.relative)
+
+    def _linked(self, location: Location, j: int, apart: NDArray[np.bool_]) -> Location:
+        """Let those that share too few rounds with ``j``, since one left before the other joined, differ by the level.
+
+        What the others cost links the rounds of both.
+        """
+        own = self._own
+        error = np.sqrt(own.error**2 + own.error[j] ** 2)
+        return Location(
+            np.where(apart, self.effect - self.effect[j], location.mean),
+            np.where(apart, error, location.error),
+            np.where(apart, np.minimum(own.df, own.df[j]), location.df),
+        )
 
     def _half(self, location: Location, comparisons: int | None = None) -> Floats:
         """Half-widths of intervals that hold together for so many comparisons (default: all pairs)."""
@@ -284,7 +305,7 @@ def compare(
     if not stayed.any():
         nothing = np.full(len(counts), np.nan)
         every = np.ones(len(log_cost), dtype=bool)
-        return Comparison(log_cost, nothing, stayed, stayed, every, every, nothing, tie, alpha)
+        return Comparison(log_cost, nothing, stayed, stayed, every, every, nothing, False, tie, alpha)
     # One that was not measured on every device would be another reference on each.
     everywhere = stayed & np.all([found.any(axis=0) for found in by_block.values()], axis=0)
     reference = everywhere if everywhere.any() else stayed
@@ -296,9 +317,11 @@ def compare(
     relative = log_cost - level
     settled = np.ones(len(relative), dtype=bool)
     shift = np.zeros(len(counts))
+    joined = False
     for block in by_block if agreed else ():
         here = np.flatnonzero(blocks == block)
         together = here[_last_joined(finite[here]) :]
+        joined |= len(together) < len(here)
         settled[here] = np.isin(here, together)
         if not len(together):
             continue
@@ -316,7 +339,7 @@ def compare(
     effect = trimmed(compared).mean - shift
     left = agreed & ~stayed & np.isfinite(effect)
     effect = np.fmax(effect, _at_least(relative, effect, stayed, left, tie))
-    return Comparison(relative, effect, stayed, left, settled, kept, shift, tie, alpha)
+    return Comparison(relative, effect, stayed, left, settled, kept, shift, joined, tie, alpha)
 
 
 def _last_joined(finite: NDArray[np.bool_]) -> int:

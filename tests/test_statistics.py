@@ -223,6 +223,9 @@ def test_those_that_joined_later_are_compared_on_the_same_footing() -> None:
     assert comparison.effect - comparison.effect[2] == pytest.approx(true - true[2], abs=2e-3)
     assert comparison.order == [2, 4, 0, 5, 1, 3]
     assert comparison.groups == [3, 5, 1, 6, 2, 4]
+    estimate, half = comparison.difference(3, 4)  # which shared no round
+    assert estimate == pytest.approx(math.log(2.0 / 0.95), abs=2e-3)
+    assert half < 0.02
 
 
 def test_the_error_is_shared_out_over_looks_and_comparisons() -> None:
