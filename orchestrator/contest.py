@@ -45,6 +45,11 @@ class Contest:
             np.where(comparison.disturbed[:, None], np.nan, seconds) if stayed else seconds
             for seconds, stayed in zip(self._seconds, comparison.stayed, strict=True)
         ]
+        # What one that left little behind takes is what it would have taken in these rounds, as all others did.
+        steady = np.exp(comparison.steadied)[:, None]
+        undisturbed = [
+            seconds * steady if near else seconds for seconds, near in zip(undisturbed, comparison.near, strict=True)
+        ]
         self._every_total, self._ends = totals, np.cumsum(lengths)[:-1]
         totals = np.column_stack([seconds.sum(axis=1) for seconds in undisturbed])
         self._totals = totals

@@ -226,7 +226,7 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         "l2": _meta("what a visit finds in the L2 cache", Choice(what="L2 regime", names=_constant(L2_REGIMES))),
         "power": _meta("power state to measure in", Choice(what="power regime", names=_constant(POWER_REGIMES))),
         "min_rounds": _meta(
-            "rounds before a family may stop; null: 5, or 10 by goal=full", Integer(high=100_000, optional=True)
+            "rounds before a family may stop; null: 4, or 10 by goal=full", Integer(high=100_000, optional=True)
         ),
         "max_rounds": _meta("rounds after which a family stops", Integer(high=100_000)),
         "max_seconds": _meta(

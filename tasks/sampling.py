@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Sampler:
     def __init__(self, bundle: Bundle, timing: Timing, live: Sequence[int], first_round: int = 0) -> None:
         self._bundle = bundle
         self._timing = timing
+        self._alone = all(len(family.candidates) == 1 for family in bundle.families)  # nobody to race against
+        self._looks = replace(timing, goal="full").looks if self._alone else timing.looks
         self._index = {gemm.gemm_id: i for i, gemm in enumerate(bundle.gemms)}
         self._live = list(live)
         self._random = random.Random(f"{timing.seed}:{bundle.bundle_id}:{first_round}")
@@ -53,8 +56,7 @@ class Sampler:
 
     @property
     def _least_rounds(self) -> int:
-        alone = all(len(family.candidates) == 1 for family in self._bundle.families)  # nobody to race against
-        return (self._timing.lone_rounds if alone else self._timing.least_rounds) + self._left_at
+        return (self._timing.lone_rounds if self._alone else self._timing.least_rounds) + self._left_at
 
     @property
     def may_plan(self) -> bool:
@@ -81,7 +83,7 @@ class Sampler:
         """Take one round's samples; none is ever dropped."""
         self.samples.extend(samples)
         self._seconds.append({self._index[s.gemm_id]: s.seconds for s in samples})
-        if self._level is None and self.together in self._timing.looks:
+        if self._level is None and self.together in self._looks:
             self._look()
 
     def stop_reason(self, elapsed_s: float, round_s: float) -> str | None:
@@ -102,11 +104,12 @@ class Sampler:
             return "max_seconds"
         return None
 
-    def comparison(self, family: Family) -> Comparison:
-        """The Family's Candidates compared by all rounds so far; the cost of a Candidate is its parts' sum."""
+    def comparison(self, family: Family, since: int = 0) -> Comparison:
+        """The Family's Candidates compared by the rounds so far, from ``since`` on; a cost is its parts' sum."""
         parts = [[self._index[p.gemm.gemm_id] for p in candidate.parts] for candidate in family.candidates]
-        cost = np.full((self.rounds, len(parts)), np.nan)
-        for r, seconds in enumerate(self._seconds):
+        rounds = self._seconds[since:]
+        cost = np.full((len(rounds), len(parts)), np.nan)
+        for r, seconds in enumerate(rounds):
             for c, indices in enumerate(parts):
                 if all(i in seconds for i in indices):
                     cost[r, c] = math.log(sum(seconds[i] for i in indices) / family.candidates[c].flops)
@@ -116,9 +119,12 @@ class Sampler:
         through, slow = self.together >= self._least_rounds, self._timing.goal == "full"
         wanted: set[int] = set()
         for family in self._bundle.families:
-            comparison = self.comparison(family)
-            staying, found = self._top(comparison) if self._timing.goal == "top" else self._contenders(comparison)
-            through, slow = through and found, slow or self._slow_leave(comparison, staying)
+            if self._timing.goal == "top":
+                staying, found, far = self._top(family)
+                slow |= far
+            else:
+                staying, found = self._contenders(self.comparison(family))
+            through &= found
             for c in staying:
                 wanted.update(self._index[p.gemm.gemm_id] for p in family.candidates[c].parts)
         live = [i for i in self._live if i in wanted]
@@ -136,18 +142,26 @@ class Sampler:
         estimate, half = comparison.against(comparison.order[0], comparisons=len(comparison.order) - 1)
         return [i for i in comparison.order if not estimate[i] - half[i] > self._far], comparison.resolved
 
-    def _top(self, comparison: Comparison) -> tuple[list[int], bool]:
-        """Candidates that may still tie with the best, and whether one is known to be within a tie of all."""
+    def _top(self, family: Family) -> tuple[list[int], bool, bool]:
+        """Candidates that may still tie with the best; whether one is known to tie with all; whether slow ones leave.
+
+        Where some are far behind, the chip runs otherwise without them: they leave alone, and the others are judged by
+        the rounds from then on, once there are enough of these.
+        """
+        if self.together < self._left_at + self._timing.least_rounds:
+            live = set(self._live)
+            parts = [{self._index[part.gemm.gemm_id] for part in candidate.parts} for candidate in family.candidates]
+            return [c for c, indices in enumerate(parts) if indices <= live], False, False
+        comparison = self.comparison(family, self._joined + self._left_at if self._left_at else 0)
         found = race(comparison)
         if found is None:
-            return comparison.order, not comparison.order
-        return [i for i in comparison.order if not found.out[i]], found.decided
+            return comparison.order, not comparison.order, False
+        behind = comparison.effect - np.nanmin(comparison.effect)
+        far = found.out & (behind > self._far)
+        if far.any() and not self._left_at:
+            return [i for i in comparison.order if not far[i]], False, True
+        return [i for i in comparison.order if not found.out[i]], found.decided, False
 
     @property
     def _far(self) -> float:
         return math.log1p(self._timing.race_pct / 100)
-
-    def _slow_leave(self, comparison: Comparison, staying: Sequence[int]) -> bool:
-        """Whether one leaves that is so slow that the others run otherwise without it."""
-        leaving = np.setdiff1d(comparison.measured, staying)
-        return bool((comparison.effect[leaving] - np.nanmin(comparison.effect, initial=np.inf) > self._far).any())

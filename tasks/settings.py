@@ -20,7 +20,7 @@ BURST_IDLE_S = 0.02
 LOOK_GROWTH = 1.4
 """The order is looked at after the least rounds, then each time that the rounds have grown by this factor."""
 
-MIN_ROUNDS = {"full": 10, "top": 5}
+MIN_ROUNDS = {"full": 10, "top": 4}
 """Rounds before the first look, by the goal, where ``min_rounds`` does not say. One alone gets those of ``full``."""
 
 

@@ -34,6 +34,9 @@ CORRELATED_ROUNDS = 20
 UNKNOWN = 3.0
 """A half-width above this, a factor of twenty, is no knowledge: it counts as infinite."""
 
+FAR = math.log1p(0.1)
+"""Log cost by which a Candidate is behind that is another kind of kernel: it draws less power, and the others boost."""
+
 SETTLED_ROUNDS = 10
 """Rounds since the first Candidate left, from which on only these compare the ones that stayed."""
 
@@ -127,8 +130,10 @@ class Comparison:
     effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample.
     stayed[candidates]: who was measured in every round, once it had joined; they alone need to be resolved.
     left[candidates]: who was measured, and no longer since it was behind one that stayed.
+    near[candidates]: who of these was behind by so little that it is such a kernel as they are, and runs as they do.
     settled[rounds]: rounds by which those are compared with each other. kept[rounds given]: which of the rounds that
     ``compare`` was given these are.
+    steady[rounds]: log of what those that stayed cost in the settled rounds over what they cost in each.
     shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
     joined: whether some joined later.
     tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
@@ -138,8 +143,10 @@ class Comparison:
     effect: Floats
     stayed: NDArray[np.bool_]
     left: NDArray[np.bool_]
+    near: NDArray[np.bool_]
     settled: NDArray[np.bool_]
     kept: NDArray[np.bool_]
+    steady: Floats
     shift: Floats
     joined: bool
     tie: float
@@ -150,6 +157,13 @@ class Comparison:
         """Of the rounds given to ``compare``, those by which the Candidates that stayed are not compared."""
         found = np.zeros(len(self.kept), dtype=bool)
         found[np.flatnonzero(self.kept)[~self.settled]] = True
+        return found
+
+    @property
+    def steadied(self) -> Floats:
+        """``steady`` of the rounds given to ``compare``; 0 in those that compare nothing."""
+        found = np.zeros(len(self.kept))
+        found[self.kept] = self.steady
         return found
 
     @cached_property
@@ -305,7 +319,8 @@ def compare(
     if not stayed.any():
         nothing = np.full(len(counts), np.nan)
         every = np.ones(len(log_cost), dtype=bool)
-        return Comparison(log_cost, nothing, stayed, stayed, every, every, nothing, False, tie, alpha)
+        level = np.zeros(len(log_cost))
+        return Comparison(log_cost, nothing, stayed, stayed, stayed, every, every, level, nothing, False, tie, alpha)
     # One that was not measured on every device would be another reference on each.
     everywhere = stayed & np.all([found.any(axis=0) for found in by_block.values()], axis=0)
     reference = everywhere if everywhere.any() else stayed
@@ -316,7 +331,10 @@ def compare(
     level = _levels(log_cost, reference)
     relative = log_cost - level
     settled = np.ones(len(relative), dtype=bool)
-    shift = np.zeros(len(counts))
+    left = agreed & ~stayed & finite.any(axis=0)
+    behind = _behind(relative, stayed, left)
+    slow = behind > FAR
+    shift, steady = np.zeros(len(counts)), np.zeros(len(relative))
     joined = False
     for block in by_block if agreed else ():
         here = np.flatnonzero(blocks == block)
@@ -327,19 +345,21 @@ def compare(
             continue
         there = finite[together[0]]
         later = finite[together].sum(axis=1) < np.count_nonzero(there)
-        if later.sum() < SETTLED_ROUNDS or later.all():
-            continue
-        settled[together] = later
-        beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (together[~later], together[later]))
-        # Of one that was measured on several devices, the rounds of each count.
-        found = finite[here].sum(axis=0)
-        gone = ~stayed & there & (finite[together].sum(axis=0) < len(together))
-        shift[gone] += (after - beside) * found[gone] / np.maximum(counts[gone], 1)
+        if later.sum() >= SETTLED_ROUNDS and not later.all():
+            settled[together] = later
+            beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (together[~later], together[later]))
+            # Of one that was measured on several devices, the rounds of each count.
+            found = finite[here].sum(axis=0)
+            gone = slow & there & (finite[together].sum(axis=0) < len(together))
+            shift[gone] += (after - beside) * found[gone] / np.maximum(counts[gone], 1)
+        steady[here] = np.median(level[here][settled[here]]) - level[here, 0]
     compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
     effect = trimmed(compared).mean - shift
-    left = agreed & ~stayed & np.isfinite(effect)
-    effect = np.fmax(effect, _at_least(relative, effect, stayed, left, tie))
-    return Comparison(relative, effect, stayed, left, settled, kept, shift, joined, tie, alpha)
+    if left.any():
+        # Few rounds are left to know it by: where it was half a tie behind or more, it is no better than a tie behind.
+        least = np.where(behind >= tie / 2, 1.001 * tie, np.maximum(0.0, behind))
+        effect = np.fmax(effect, np.nanmin(effect[stayed]) + least)
+    return Comparison(relative, effect, stayed, left, left & ~slow, settled, kept, steady, shift, joined, tie, alpha)
 
 
 def _last_joined(finite: NDArray[np.bool_]) -> int:
@@ -368,18 +388,10 @@ def _levels(log_cost: Floats, reference: NDArray[np.bool_]) -> Floats:
     return np.asarray(level)
 
 
-def _at_least(
-    relative: Floats, effect: Floats, stayed: NDArray[np.bool_], left: NDArray[np.bool_], tie: float
-) -> Floats:
-    """What each Candidate that left costs at least, by what was known then; -inf for the others.
-
-    It left since it was behind one that stayed in the rounds which they shared, and few are left to know it by: where
-    it was half a tie behind the best of those or more, it is no better than a tie behind the best there is.
-    """
-    least = np.full(len(effect), -np.inf)
-    best = np.nanmin(effect[stayed])
-    for i in np.flatnonzero(left & (effect < best + tie)):
+def _behind(relative: Floats, stayed: NDArray[np.bool_], left: NDArray[np.bool_]) -> Floats:
+    """Log cost of each Candidate that left over the best of those that stayed, by the rounds they shared; else NaN."""
+    behind = np.full(len(left), np.nan)
+    for i in np.flatnonzero(left):
         shared = relative[np.isfinite(relative[:, i])]
-        behind = trimmed(shared[:, [i]]).mean[0] - np.nanmin(trimmed(shared[:, stayed]).mean)
-        least[i] = best + (1.001 * tie if behind >= tie / 2 else max(0.0, behind))
-    return least
+        behind[i] = trimmed(shared[:, [i]]).mean[0] - np.nanmin(trimmed(shared[:, stayed]).mean)
+    return behind
