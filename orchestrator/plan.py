@@ -148,7 +148,7 @@ def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
     prepare = PREPARE_S * count + PREPARE_CALLS * once
     race = work.rivals > 1
     least = np.where(race, timing.least_rounds, timing.lone_rounds)
-    rounds = least + np.floor(timing.max_seconds / round_s).astype(np.int64)
+    rounds = least + np.floor(timing.most_seconds / round_s).astype(np.int64)
     # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
     rounds += np.where(race, least + 1, 0)
     rounds = np.minimum(timing.max_rounds, rounds)

@@ -74,7 +74,7 @@ def _cost(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[s
     if found.spec is None and config.timing.protocol == "seed":
         yield "cost", "a CPU is not estimated"
     elif found.spec is None:
-        most = config.timing.max_seconds * len(expansion.bundles)
+        most = config.timing.most_seconds * len(expansion.bundles)
         yield "cost", f"about {most:,.0f} s beyond the least rounds if no family is resolved; a CPU is not estimated"
     elif found.estimate is None:
         yield "cost", f"not estimated: no published peak for {', '.join(found.unknown)} on {found.spec.key}"

@@ -116,7 +116,7 @@ def rounds(
             for key, pending in in_flight:
                 samples[key].append(pending.seconds())
             if deadline is None and planned >= timing.lone_rounds:
-                deadline = device.clock() + timing.max_seconds
+                deadline = device.clock() + timing.most_seconds
             in_flight = following
         seconds = device.clock() - start
     return {key: tuple(values) for key, values in samples.items()}, window.telemetry, seconds

@@ -100,7 +100,7 @@ class Sampler:
             return "resolved" if self._timing.goal == "full" else "best_found"
         if self.together >= self._timing.max_rounds:
             return "max_rounds"
-        if elapsed_s - (self._least_s or 0.0) + round_s > self._timing.max_seconds:
+        if elapsed_s - (self._least_s or 0.0) + round_s > self._timing.most_seconds:
             return "max_seconds"
         return None
 

@@ -23,6 +23,9 @@ LOOK_GROWTH = 1.4
 MIN_ROUNDS = {"full": 10, "top": 4}
 """Rounds before the first look, by the goal, where ``min_rounds`` does not say. One alone gets those of ``full``."""
 
+MAX_SECONDS = {"full": 1.5, "top": 1.0}
+"""Seconds beyond the least rounds, by the goal, where ``max_seconds`` does not say."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
@@ -33,7 +36,7 @@ class Timing:
     power: str = "sustained"
     min_rounds: int | None = None  # None: by the goal
     max_rounds: int = 100
-    max_seconds: float = 1.5  # beyond the least rounds
+    max_seconds: float | None = None  # beyond the least rounds; None: by the goal
     tie_pct: float = 0.5
     race_pct: float = 10.0
     confidence: float = 0.95
@@ -54,6 +57,11 @@ class Timing:
     def lone_rounds(self) -> int:
         """Rounds before one may stop that has nobody to race against."""
         return self._least("full")
+
+    @property
+    def most_seconds(self) -> float:
+        """Seconds beyond the least rounds after which a Family stops."""
+        return MAX_SECONDS[self.goal] if self.max_seconds is None else self.max_seconds
 
     def _least(self, goal: str) -> int:
         return min(self.max_rounds, MIN_ROUNDS[goal]) if self.min_rounds is None else self.min_rounds

@@ -37,9 +37,6 @@ UNKNOWN = 3.0
 FAR = math.log1p(0.1)
 """Log cost by which a Candidate is behind that is another kind of kernel: it draws less power, and the others boost."""
 
-SETTLED_ROUNDS = 10
-"""Rounds since the first Candidate left, from which on only these compare the ones that stayed."""
-
 Floats = NDArray[np.float64]
 
 
@@ -298,10 +295,10 @@ def compare(
     allows is shared out over them, so that stopping at a lucky moment gains nothing.
 
     The round's reference is the median over the Candidates that stayed to the end, so one that left early is compared
-    on the same footing. Those that stayed are compared with each other by the rounds since the first one left, once
-    there are SETTLED_ROUNDS of them: a slow Candidate disturbs its neighbours (a chip under a power cap boosts beside a
-    kernel that draws little). For the same reason one that left is set against what the others cost once it had left,
-    as they would run in a model of their own, and its intervals reach to what they cost beside it.
+    on the same footing. Those that stayed are compared with each other by the rounds since the first slow one left (one
+    that is FAR behind), once there are MIN_ROUNDS of them: it disturbs its neighbours (a chip under a power cap boosts
+    beside a kernel that draws little). For the same reason a slow one is set against what the others cost once it had
+    left, as they would run in a model of their own, and its intervals reach to what they cost beside it.
 
     blocks: which device measured each round, where several did. Who left, when, and what that changed is found device
     by device: how fast one is says nothing of what the Candidates on another did. One that was not measured at all on
@@ -343,14 +340,14 @@ def compare(
         settled[here] = np.isin(here, together)
         if not len(together):
             continue
-        there = finite[together[0]]
-        later = finite[together].sum(axis=1) < np.count_nonzero(there)
-        if later.sum() >= SETTLED_ROUNDS and not later.all():
+        beside_slow = finite[together][:, slow]
+        later = beside_slow.sum(axis=1) < np.count_nonzero(beside_slow[0])
+        if later.sum() >= MIN_ROUNDS:
             settled[together] = later
             beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (together[~later], together[later]))
             # Of one that was measured on several devices, the rounds of each count.
             found = finite[here].sum(axis=0)
-            gone = slow & there & (finite[together].sum(axis=0) < len(together))
+            gone = slow & finite[together[0]] & (finite[together].sum(axis=0) < len(together))
             shift[gone] += (after - beside) * found[gone] / np.maximum(counts[gone], 1)
         steady[here] = np.median(level[here][settled[here]]) - level[here, 0]
     compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)

@@ -13,7 +13,7 @@ from tasks.sampling import Sampler
 from tasks.settings import Timing
 from tasks.statistics import Floats, compare
 from tests.builders import as_bundle, up_family
-from tests.test_sampling import FAMILY, TRUTH, FakeDevice, costs, run
+from tests.test_sampling import FAMILY, TRUTH, FakeDevice, costs, measured, run
 
 TIE = math.log1p(0.005)
 TOP = Timing(goal="top", max_seconds=1e9)
@@ -119,3 +119,30 @@ def test_runs_from_before_there_was_a_goal_are_those_of_the_whole_order() -> Non
     del earlier["timing"]["goal"]
     config = recompose("cpu", earlier)
     assert plan_hash(config, expand_space(config)) == hashes["full"] != hashes["top"]
+
+
+def test_the_others_are_judged_by_the_rounds_without_the_slow_ones() -> None:
+    """Beside the slow ones the second looks the better by 3%; among themselves the first is."""
+    family = up_family([128, 136, 256])
+    fast, second, slow = (candidate.parts[0].gemm.gemm_id for candidate in family.candidates)
+    beside = costs(family, [1.0, 0.97, 2.3])
+    alone = costs(family, [1.15, 1.25, 2.3])
+
+    class Boosting(FakeDevice):
+        def visit(self, gemm_id: str) -> float:
+            self._true = beside if slow in live else alone
+            return super().visit(gemm_id)
+
+    bundle = as_bundle(family)
+    sampler = Sampler(bundle, TOP, range(3))
+    device = Boosting(beside, drift=0.0, noise=1e-4, seed=1)
+    live = {fast, second, slow}
+    while (reason := sampler.stop_reason(0.0, 0.0)) is None:
+        live = {bundle.gemms[i].gemm_id for i in sampler.live}
+        sampler.record(measured(sampler, bundle, device))
+    assert reason == "best_found"
+    left = {gemm_id: sum(sample.gemm_id == gemm_id for sample in sampler.samples) for gemm_id in (slow, second, fast)}
+    assert left[slow] == TOP.least_rounds < left[second] <= left[fast]
+    comparison = sampler.comparison(family)
+    assert comparison.order == [0, 1, 2]
+    assert comparison.effect[1] - comparison.effect[0] == pytest.approx(math.log(1.25 / 1.15), abs=1e-3)
