@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.errors import ClusterError
 from orchestrator.lifeline import Lifeline
+from orchestrator.local_ray import gpus_here, lean, reserved_port
 from orchestrator.schema import Cluster
 from tasks.records import DeviceInfo
 
@@ -71,22 +72,22 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
 
     if ray.is_initialized():
         raise ClusterError("this process is connected to Ray already: end that connection first (ray.shutdown())")
-    loading = ThreadPoolExecutor(max_workers=1)
-    loading.submit(lambda: [importlib.import_module(name) for name in meanwhile])
-    try:
-        ray.init(address=address, **_init_options(local=address == "local"))
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        advice = "" if address == "local" else TOKENS
-        raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
-    finally:
-        loading.shutdown()  # a module that cannot be imported says so where it is used
-    try:
-        yield address == "local"
-    finally:
-        with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
-            if address == "local":
-                _end_autoscaler()
-            ray.shutdown()
+    with ExitStack() as stack:
+        loading = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+        loading.submit(lambda: [importlib.import_module(name) for name in meanwhile])
+        starting = lean(stack.enter_context(reserved_port())) if address == "local" else nullcontext()
+        try:
+            with starting:
+                ray.init(address=address, **_init_options(cluster, local=address == "local"))
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            advice = "" if address == "local" else TOKENS
+            raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
+        try:
+            loading.shutdown()  # a module that cannot be imported says so where it is used
+            yield address == "local"
+        finally:
+            with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
+                ray.shutdown()
 
 
 def check_address(address: str, timeout_s: float, origin: str = "cluster.address") -> None:
@@ -210,18 +211,6 @@ def _prepare_environment(*, local: bool) -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
-def _end_autoscaler() -> None:
-    """End the autoscaler of one's own Ray, which has nothing to scale: ``ray.shutdown`` would wait a second for it.
-
-    Ray has no public call for this; where a version has not this one either, the second is waited.
-    """
-    from ray._private import worker
-
-    node: Any = getattr(worker, "_global_node", None)
-    if end := getattr(node, "kill_monitor", None):
-        end(check_alive=False)
-
-
 def _share_path() -> None:
     """Have workers import this very package: in a checkout, another version may be installed beside it."""
     import orchestrator
@@ -232,17 +221,24 @@ def _share_path() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *others])
 
 
-def _init_options(*, local: bool) -> dict[str, Any]:
+def _init_options(cluster: Cluster, *, local: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if local:
-        # Ray starts an idle worker for each CPU that it is told of; this job runs one actor a device. By default its
-        # object store claims 30% of the memory, much more than Shards on their way need.
-        return {**options, "include_dashboard": False, "num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
+        # Ray starts an idle worker for each CPU that it is told of, and only so many at once; this job runs one actor a
+        # device. By default its object store claims 30% of the memory, much more than Shards on their way need.
+        size = {"num_cpus": _workers(cluster), "object_store_memory": OBJECT_STORE_BYTES}
+        return {**options, "include_dashboard": False, **size}
     import orchestrator
     import tasks
 
     # By path: in a job, Ray copies what is given here, and a module cannot be copied.
     return {**options, "runtime_env": {"py_modules": [module.__path__[0] for module in (orchestrator, tasks)]}}
+
+
+def _workers(cluster: Cluster) -> int:
+    """How many workers a sweep here will have, as far as can be told before Ray has started."""
+    gpus = 0 if cluster.gpu == "cpu" else gpus_here(os.environ)
+    return max(1, gpus if cluster.max_gpus is None else min(gpus, cluster.max_gpus))
 
 
 def _action(address: str) -> str:
