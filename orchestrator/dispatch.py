@@ -69,6 +69,7 @@ class Dispatcher:
     clock: Callable[[], float] = time.monotonic
     crew: Crew = field(default_factory=Crew)
     devices: dict[str, DeviceInfo] = field(default_factory=dict)  # every accepted device, by UUID
+    ready_at: float | None = None  # when the first of them was open, by the clock
     _watch: Watch = field(default_factory=Watch)
     _limits: dict[str, Gemm] = field(default_factory=dict)  # the smallest Gemm that ran out of memory, by GPU model
     _alive: dict[int, frozenset[str]] = field(default_factory=dict)  # by lane, until the crew changes
@@ -254,6 +255,7 @@ class Dispatcher:
             self.crew.accept(worker, device)
             self._alive.clear()
             self.devices[device.uuid] = device
+            self.ready_at = self.clock() if self.ready_at is None else self.ready_at
             self.board.opened(worker, device)
             self._give(worker)
 

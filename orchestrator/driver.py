@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -20,7 +20,7 @@ from orchestrator.canaries import Canaries
 from orchestrator.canary import canary_bundle
 from orchestrator.deadline import deadline_s
 from orchestrator.dispatch import Dispatcher
-from orchestrator.engine import Event, Failure, Report, Result
+from orchestrator.engine import Event, Failure, Report, Result, Spent
 from orchestrator.errors import ClusterError, EngineLostError, ResumeError
 from orchestrator.interrupts import Interrupts, interruptible
 from orchestrator.lanes import Lanes
@@ -55,7 +55,11 @@ RUNTIME_ENVIRONMENT: dict[str, Any] = {"runtime_env": {"env_vars": cluster.WORKE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepResult:
-    """How a sweep ended. bundles: those that ended; unfinished: those that did not; problem: why not, or ""."""
+    """How a sweep ended. bundles: those that ended; unfinished: those that did not; problem: why not, or "".
+
+    ready_at: when its first device was open, by time.monotonic; None for never. spent: by the device that worked
+    longest.
+    """
 
     bundles: int
     unfinished: int
@@ -64,6 +68,8 @@ class SweepResult:
     devices: tuple[DeviceInfo, ...]
     interrupted: bool
     problem: str = ""
+    ready_at: float | None = None
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def exit_code(self) -> int:
@@ -128,6 +134,8 @@ def sweep(
         devices=tuple(dispatcher.devices.values()),
         interrupted=interrupted,
         problem=problem,
+        ready_at=dispatcher.ready_at,
+        spent=ledger.spent,
     )
 
 

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator import canary
-from orchestrator.engine import Failure, Placed, Result
+from orchestrator.engine import Failure, Placed, Result, Spent
 from orchestrator.queue import Assignment
 from tasks.records import DeviceInfo, Measurement, Progress
 from tasks.settings import Timing
@@ -100,7 +100,9 @@ class Worker:
         failed = tuple(facts for facts in measurement.facts if facts.status != "ok")
         reading = canary_reading(assignment, measurement) if assignment.is_canary else None
         encode: Callable[[pa.Table], bytes] = pkgutil.resolve_name("orchestrator.store:shard_file")
-        return Result(shard=encode(shard(self._spec, assignment, measurement)), failed=failed, canary_s=reading)
+        spent = Spent(prepare_s=measurement.prepare_s, soak_s=measurement.soak_s, measuring_s=measurement.measuring_s)
+        content = encode(shard(self._spec, assignment, measurement))
+        return Result(shard=content, failed=failed, canary_s=reading, spent=spent)
 
 
 def _outcome(report: Callable[[], Outcome]) -> Outcome | Failure:

@@ -15,6 +15,7 @@ from orchestrator import config as configuration
 from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.forms import TABLES
 from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
+from orchestrator.laps import Laps, told
 from orchestrator.results import Results, results
 from orchestrator.rules import Switch, Text
 from orchestrator.schema import Config
@@ -58,9 +59,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the sweep; the exit code tells how it ended."""
+    laps = Laps()
     wish = resumption.wish(arguments.words)
     if wish is not None:
-        return _resume(arguments, wish)
+        return _resume(arguments, wish, laps)
     config = configured(arguments)
     if printed_cfg(arguments, config):
         return 0
@@ -68,12 +70,12 @@ def execute(arguments: argparse.Namespace) -> int:
     sys.stderr.writelines(f"{config.space.model}: {note}\n" for note in configuration.model_notes(config))
     with results(config.run) as place:
         place.check(config.run.name)  # better now than after the cluster has started
-        return _finished(place, _run(config, expansion, place, arguments.form))
+        return _finished(place, _run(config, expansion, place, arguments.form, laps))
 
 
-def _run(config: Config, expansion: Expansion, place: Results, form: str) -> int:
+def _run(config: Config, expansion: Expansion, place: Results, form: str, laps: Laps) -> int:
     with ExitStack() as outer:
-        with _connected(config, outer) as (own_ray, interrupts):
+        with _connected(config, outer, laps) as (own_ray, interrupts):
             if config.cluster.gpu == "auto" and not cluster.accelerators():
                 config = _fallback(config)
                 expansion = expand_space(config)
@@ -83,35 +85,39 @@ def _run(config: Config, expansion: Expansion, place: Results, form: str) -> int
             outer.enter_context(store.locked())
             outer.enter_context(broken_off(config, store, form=form))
             result = _measure(config, expansion, store, own_ray=own_ray, interrupts=interrupts)
+            laps.measured(result.ready_at, result.spent)
+        laps.end("end")
         # What Ray prints until it has ended is kept from standard output, so the tables come after it.
-        return _conclude(config, store, result, interrupts, form)
+        return _conclude(config, store, result, interrupts, form, laps)
 
 
 @contextmanager
-def _connected(config: Config, outer: ExitStack) -> Iterator[tuple[bool, Interrupts]]:
+def _connected(config: Config, outer: ExitStack, laps: Laps) -> Iterator[tuple[bool, Interrupts]]:
     """Be connected to Ray; yield whether it is one's own, and the interrupts, which are handled until ``outer`` ends.
 
     So an interrupt while the ranking is made costs no ranking.
     """
+    laps.end("plan")
     log.info("starting Ray")
     with ExitStack() as inner:
         with starting():
             own_ray = inner.enter_context(cluster.connect(config.cluster, MODULES))
             interrupts = outer.enter_context(interruptible())
+        laps.end("ray")
         log.info("connected")
         yield own_ray, interrupts
 
 
-def _resume(arguments: argparse.Namespace, wish: "resumption.Wish") -> int:
+def _resume(arguments: argparse.Namespace, wish: "resumption.Wish", laps: Laps) -> int:
     """Go on with a run; nothing of it is measured again."""
     chosen = resumption.choose(wish)
     if printed_cfg(arguments, chosen.config):
         return 0
     with results(chosen.config.run) as place:
-        return _finished(place, _go_on(chosen, wish, place.open(chosen.name), arguments.form))
+        return _finished(place, _go_on(chosen, wish, place.open(chosen.name), arguments.form, laps))
 
 
-def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStore", form: str) -> int:
+def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStore", form: str, laps: Laps) -> int:
     config = chosen.config
     with ExitStack() as outer:
         outer.enter_context(store.locked())
@@ -122,13 +128,15 @@ def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStor
         outer.enter_context(broken_off(config, store, before, form=form))
         if before:
             store.update_manifest(**resumption.driver())  # for others who would drive it too
-        with _connected(config, outer) as (own_ray, interrupts):
+        with _connected(config, outer, laps) as (own_ray, interrupts):
             if config.cluster.gpu != "cpu":
                 cluster.require(config.cluster.gpu, cluster.nodes())
             facts = _manifest(config, chosen.expansion)
             store.write_manifest({**facts, **before, **resumption.record(before, wish, chosen)})
             result = _measure(config, chosen.expansion, store, own_ray=own_ray, interrupts=interrupts, former=former)
-        return _conclude(config, store, result, interrupts, form, former)
+            laps.measured(result.ready_at, result.spent)
+        laps.end("end")
+        return _conclude(config, store, result, interrupts, form, laps, former)
 
 
 def _finished(place: Results, code: int) -> int:
@@ -212,6 +220,7 @@ def _conclude(
     result: "SweepResult",
     interrupts: Interrupts,
     form: str,
+    laps: Laps,
     former: "Former | None" = None,
 ) -> int:
     """Rank, write and print; the exit code tells how the sweep ended."""
@@ -224,6 +233,8 @@ def _conclude(
         return result.exit_code
     ranking = rank(store)
     _write_ranking(config, store, ranking)
+    laps.end("rank")
+    sys.stderr.write(f"{told(laps.rounded())}\n")
     counts = _counts(former, result)
     store.update_manifest(
         ended_utc=_now(),
@@ -231,6 +242,7 @@ def _conclude(
         skipped_on_device=len(result.skipped),
         hosts=sorted({device.host for device in result.devices}),
         devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
+        seconds=laps.rounded(),
         **counts,
     )
     problems = [result.problem] if result.problem else []
