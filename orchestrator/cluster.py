@@ -8,11 +8,12 @@ import secrets
 import socket
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from orchestrator.schema import Cluster
 from tasks.records import DeviceInfo
 
 PROBE_S = 5.0
+QUIETLY: Mapping[str, Any] = MappingProxyType({"log_to_driver": False, "logging_level": "ERROR"})
 OBJECT_STORE_BYTES = 256 * 2**20
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
@@ -68,6 +70,29 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
     origin = "cluster.address" if cluster.address else "RAY_ADDRESS"
     check_address(address, min(PROBE_S, cluster.start_timeout_s), origin)
     _prepare_environment(local=address == "local")
+    options = _init_options(cluster, local=address == "local")
+    with _session(address, options, meanwhile):
+        yield address == "local"
+
+
+@contextmanager
+def attach(address: str, token: str | None, meanwhile: Sequence[str] = ()) -> Iterator[None]:
+    """Be connected to a kept Ray (orchestrator.kept), whose workers have WORKER_ENVIRONMENT and this very code.
+
+    Raises:
+        ClusterError: no Ray answers there.
+    """
+    check_address(address, PROBE_S, "the kept Ray")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if token and not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+    with _session(address, QUIETLY, meanwhile):
+        yield
+
+
+@contextmanager
+def _session(address: str, options: Mapping[str, Any], meanwhile: Sequence[str]) -> Iterator[None]:
+    """Be connected, to a Ray that is started for it where the address is local."""
     import ray
 
     if ray.is_initialized():
@@ -78,13 +103,13 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
         starting = lean(stack.enter_context(reserved_port())) if address == "local" else nullcontext()
         try:
             with starting:
-                ray.init(address=address, **_init_options(cluster, local=address == "local"))
+                ray.init(address=address, **options)
         except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             advice = "" if address == "local" else TOKENS
             raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
         try:
             loading.shutdown()  # a module that cannot be imported says so where it is used
-            yield address == "local"
+            yield
         finally:
             with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
                 ray.shutdown()
@@ -222,7 +247,7 @@ def _share_path() -> None:
 
 
 def _init_options(cluster: Cluster, *, local: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    options = dict(QUIETLY)
     if local:
         # Ray starts an idle worker for each CPU that it is told of, and only so many at once; this job runs one actor a
         # device. By default its object store claims 30% of the memory, much more than Shards on their way need.

@@ -63,6 +63,15 @@ class Worker:
         yield Placed()
         yield _outcome(lambda: self._device.result().info)
 
+    def adopt(self, spec: WorkerSpec) -> Iterator[Placed | DeviceInfo | Failure]:
+        """Work for another sweep, whose device is opened in the same way; report as ``open``."""
+        yield Placed()
+        yield _outcome(lambda: self._thread.submit(self._renew, spec).result())
+
+    def rest(self) -> None:
+        """Give the device's memory back, and wait for another sweep."""
+        self._thread.submit(lambda: self._device.result().close()).result()
+
     def measure(self, assignment: Assignment) -> Iterator[Progress | Result | Failure]:
         """Measure a Bundle; report Progress now and then, and last a Result or a Failure.
 
@@ -89,6 +98,17 @@ class Worker:
         # Both are imported now: a worker that cannot measure must fail at its start, not at every Bundle.
         open_device, _ = pkgutil.resolve_name(self._spec.open_device), pkgutil.resolve_name(self._spec.measure)
         return open_device(self._spec.kind)
+
+    def _renew(self, spec: WorkerSpec) -> DeviceInfo:
+        if (spec.kind, spec.open_device) != (self._spec.kind, self._spec.open_device):
+            raise ValueError(f"this worker's device is of another kind: {self._spec.kind}")
+        pkgutil.resolve_name(spec.measure)
+        self._spec = spec
+        self._stopping.clear()
+        device = self._device.result()
+        device.renew()
+        info: DeviceInfo = device.info
+        return info
 
     def _measure(self, assignment: Assignment, on_progress: Callable[[Progress], None]) -> Measurement:
         measure: Callable[..., Measurement] = pkgutil.resolve_name(self._spec.measure)

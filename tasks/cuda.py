@@ -173,6 +173,10 @@ class CudaDevice(Device):
         self._scratch = None
         torch.cuda.empty_cache()
 
+    def renew(self) -> None:
+        super().renew()
+        self.info = _info(self._nvml, self.info.uuid)  # a limit may have been set meanwhile
+
     def soak(self, visit: Visit, timing: Timing, since: float) -> None:
         """Run ``visit`` until ``soak_min_s``, then until a second's mean power and clock repeat or ``soak_max_s``."""
         start = self.clock()

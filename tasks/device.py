@@ -74,6 +74,7 @@ class Device(ABC):
         self.info = info
         self.cache_bytes = info.l2_bytes  # the last-level cache: what operands must outrun
         self.soaked = False
+        self.worked_at: float | None = None  # when a Bundle ended last, by ``clock``
         self._pools: dict[str, OperandPool] = {}
 
     @abstractmethod
@@ -133,6 +134,10 @@ class Device(ABC):
     def close(self) -> None:
         """Give the memory back."""
         self._pools.clear()
+
+    def renew(self) -> None:
+        """Serve another sweep, after some time without work: nothing is known of clocks and power."""
+        self.soaked = False
 
     def one_call(self, gemm: Gemm) -> Callable[[], None]:
         """A call of ``gemm`` as its visits make it, on operands of the pool; it is not timed."""
