@@ -30,7 +30,7 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0
 """How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
 HTTP2_SETTINGS = 4
 TOKENS = "\nRAY_AUTH_MODE and RAY_AUTH_TOKEN must be those that the cluster was started with"
-WORKER_MODULES = ("orchestrator.actor", "tasks.measure")
+WORKER_MODULE = "orchestrator.preload"
 ANY = ("all", "any", "auto")
 """What ``cluster.gpu`` may be to mean whatever GPUs there are: of all models, or of one."""
 LABEL = "ray.io/accelerator-type"
@@ -226,8 +226,8 @@ def _prepare_environment(*, local: bool) -> None:
         # Workers inherit it. By Ray's runtime environment the first worker would be ready some seconds later.
         os.environ.update(WORKER_ENVIRONMENT)
         _share_path()
-        # The worker that Ray starts ahead of need imports these, torch among them, while the driver connects.
-        os.environ.setdefault("RAY_preload_python_modules", ",".join(WORKER_MODULES))
+        # The worker that Ray starts ahead of need imports torch while the driver connects.
+        os.environ.setdefault("RAY_preload_python_modules", WORKER_MODULE)
     if local and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
         # Authentication stays on, by a token of this process alone. Ray's default would write one to the home
         # directory, which a later `ray start --head` then demands. Ray reads both once, when it is imported: set
