@@ -1,4 +1,4 @@
-"""The seed's question as a user asks it: the whole command, twice, and by the seed's own protocol."""
+"""The seed's question as a user asks it: the whole command, twice, on a kept Ray, and by the seed's own protocol."""
 
 import argparse
 import subprocess
@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,37 +34,62 @@ def rows(results: Path, name: str) -> list[dict[str, Any]]:
     return found
 
 
+PARTS = ("plan", "ray", "device", "prepare", "soak", "measure", "other", "end", "rank")
+HEAD = (
+    "| run | whole command s | plan s | Ray s | opening s | preparing s | soak s | measuring s | other s | end s "
+    "| ranking s | rounds | TFLOP/s, d_ff % 8 == 0 | d_ff % 8 == 4 | ratio | in the best's tie group | stopped |"
+)
+
+
 def line(results: Path, name: str, wall: float) -> str:
-    """One row of the table: times, the two groups of the seed, and who ties with the best."""
-    ranked = rows(results, name)
-    _canaries, measured = split(RunStore.open(results / name).reader().facts().table.to_pylist())
+    """One row of the table: times, the two groups of the seed, and who ties with the best.
+
+    What the parts lack of the whole is Python's own start and end.
+    """
+    store = RunStore.open(results / name)
+    ranked, seconds = rows(results, name), store.manifest()["seconds"]
+    _canaries, measured = split(store.reader().facts().table.to_pylist())
     facts = measured[0]
     tflops = {residue: [row["tflops"] for row in ranked if row["d_ff"] % 8 == residue] for residue in (0, 4)}
     groups = Counter(row["tie_group"] for row in ranked if row["d_ff"] % 8 == 0)
     best = sum(count for group, count in groups.items() if group == 1)
+    spent = " | ".join(f"{seconds[part]:.2f}" for part in PARTS)
     return (
-        f"| {name} | {wall:.1f} | {facts['prepare_s']:.2f} | {facts['measuring_s']:.2f} | {facts['rounds']} "
+        f"| {name} | {wall:.1f} | {spent} | {facts['rounds']} "
         f"| {median(tflops[0]):.1f} ({min(tflops[0]):.1f}–{max(tflops[0]):.1f}) | {median(tflops[4]):.1f} "
         f"| {median(tflops[0]) / median(tflops[4]):.2f} | {best} of {len(tflops[0])} | {facts['stop_reason']} |"
     )
 
 
-RUNS: dict[str, tuple[str, ...]] = {"first": (), "second": (), "seed-protocol": ("timing.protocol=seed",)}
+RUNS: dict[str, tuple[str, ...]] = {
+    "first": (),
+    "second": (),
+    "warming": ("--keep",),
+    "warm": ("--keep",),
+    "seed-protocol": ("timing.protocol=seed",),
+}
+"""warm goes on with what warming has kept."""
+
+
+def asked(runs: Sequence[str]) -> list[str]:
+    """The runs to do: before a warm one, one that warms."""
+    return [name for run in runs for name in (("warming", run) if run == "warm" and "warming" not in runs else (run,))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", nargs="*", default=list(RUNS), help="which (default: all)")
-    runs = parser.parse_args().runs
+    parser.add_argument(
+        "runs", nargs="*", default=list(RUNS), metavar="RUN", help=f"of {', '.join(RUNS)}; default: all"
+    )
+    runs = asked(parser.parse_args().runs)
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch)
-        print(
-            "| run | whole command s | preparing s | measuring s | rounds | TFLOP/s, d_ff % 8 == 0 | d_ff % 8 == 4 "
-            "| ratio | in the best's tie group | stopped |"
-        )
-        print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---|")
+        print(HEAD)
+        print(f"|---{'|---:' * (HEAD.count('|') - 3)}|---|")
         for name in runs:
             print(line(results, name, ask(results, name, *RUNS[name])), flush=True)
+            if name == "warm":  # what follows begins from nothing
+                subprocess.run([sys.executable, "-m", "orchestrator", "release"], check=True, capture_output=True)
 
 
 if __name__ == "__main__":

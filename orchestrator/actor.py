@@ -21,6 +21,15 @@ class Actor:
         for report in self._worker.open():
             yield packed(report)
 
+    def adopt(self, spec: WorkerSpec) -> Iterator[bytes]:
+        """Report as ``Worker.adopt``."""
+        for report in self._worker.adopt(spec):
+            yield packed(report)
+
+    def rest(self) -> None:
+        """Rest as ``Worker.rest``."""
+        self._worker.rest()
+
     def measure(self, parcel: bytes) -> Iterator[bytes]:
         """Measure a packed Assignment; report as ``Worker.measure``."""
         for report in self._worker.measure(pickle.loads(parcel)):

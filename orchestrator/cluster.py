@@ -8,26 +8,29 @@ import secrets
 import socket
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
 from orchestrator.errors import ClusterError
 from orchestrator.lifeline import Lifeline
+from orchestrator.local_ray import gpus_here, lean, reserved_port
 from orchestrator.schema import Cluster
 from tasks.records import DeviceInfo
 
 PROBE_S = 5.0
+QUIETLY: Mapping[str, Any] = MappingProxyType({"log_to_driver": False, "logging_level": "ERROR"})
 OBJECT_STORE_BYTES = 256 * 2**20
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
 HTTP2_SETTINGS = 4
 TOKENS = "\nRAY_AUTH_MODE and RAY_AUTH_TOKEN must be those that the cluster was started with"
-WORKER_MODULES = ("orchestrator.actor", "tasks.measure")
+WORKER_MODULE = "orchestrator.preload"
 ANY = ("all", "any", "auto")
 """What ``cluster.gpu`` may be to mean whatever GPUs there are: of all models, or of one."""
 LABEL = "ray.io/accelerator-type"
@@ -67,26 +70,49 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
     origin = "cluster.address" if cluster.address else "RAY_ADDRESS"
     check_address(address, min(PROBE_S, cluster.start_timeout_s), origin)
     _prepare_environment(local=address == "local")
+    options = _init_options(cluster, local=address == "local")
+    with _session(address, options, meanwhile):
+        yield address == "local"
+
+
+@contextmanager
+def attach(address: str, token: str | None, meanwhile: Sequence[str] = ()) -> Iterator[None]:
+    """Be connected to a kept Ray (orchestrator.kept), whose workers have WORKER_ENVIRONMENT and this very code.
+
+    Raises:
+        ClusterError: no Ray answers there.
+    """
+    check_address(address, PROBE_S, "the kept Ray")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if token and not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+    with _session(address, QUIETLY, meanwhile):
+        yield
+
+
+@contextmanager
+def _session(address: str, options: Mapping[str, Any], meanwhile: Sequence[str]) -> Iterator[None]:
+    """Be connected, to a Ray that is started for it where the address is local."""
     import ray
 
     if ray.is_initialized():
         raise ClusterError("this process is connected to Ray already: end that connection first (ray.shutdown())")
-    loading = ThreadPoolExecutor(max_workers=1)
-    loading.submit(lambda: [importlib.import_module(name) for name in meanwhile])
-    try:
-        ray.init(address=address, **_init_options(local=address == "local"))
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        advice = "" if address == "local" else TOKENS
-        raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
-    finally:
-        loading.shutdown()  # a module that cannot be imported says so where it is used
-    try:
-        yield address == "local"
-    finally:
-        with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
-            if address == "local":
-                _end_autoscaler()
-            ray.shutdown()
+    with ExitStack() as stack:
+        loading = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+        loading.submit(lambda: [importlib.import_module(name) for name in meanwhile])
+        starting = lean(stack.enter_context(reserved_port())) if address == "local" else nullcontext()
+        try:
+            with starting:
+                ray.init(address=address, **options)
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            advice = "" if address == "local" else TOKENS
+            raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
+        try:
+            loading.shutdown()  # a module that cannot be imported says so where it is used
+            yield
+        finally:
+            with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
+                ray.shutdown()
 
 
 def check_address(address: str, timeout_s: float, origin: str = "cluster.address") -> None:
@@ -200,26 +226,14 @@ def _prepare_environment(*, local: bool) -> None:
         # Workers inherit it. By Ray's runtime environment the first worker would be ready some seconds later.
         os.environ.update(WORKER_ENVIRONMENT)
         _share_path()
-        # The worker that Ray starts ahead of need imports these, torch among them, while the driver connects.
-        os.environ.setdefault("RAY_preload_python_modules", ",".join(WORKER_MODULES))
+        # The worker that Ray starts ahead of need imports torch while the driver connects.
+        os.environ.setdefault("RAY_preload_python_modules", WORKER_MODULE)
     if local and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
         # Authentication stays on, by a token of this process alone. Ray's default would write one to the home
         # directory, which a later `ray start --head` then demands. Ray reads both once, when it is imported: set
         # later, they would reach its servers only, and the driver could not talk to them.
         os.environ["RAY_AUTH_MODE"] = "token"
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-
-
-def _end_autoscaler() -> None:
-    """End the autoscaler of one's own Ray, which has nothing to scale: ``ray.shutdown`` would wait a second for it.
-
-    Ray has no public call for this; where a version has not this one either, the second is waited.
-    """
-    from ray._private import worker
-
-    node: Any = getattr(worker, "_global_node", None)
-    if end := getattr(node, "kill_monitor", None):
-        end(check_alive=False)
 
 
 def _share_path() -> None:
@@ -232,17 +246,24 @@ def _share_path() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *others])
 
 
-def _init_options(*, local: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+def _init_options(cluster: Cluster, *, local: bool) -> dict[str, Any]:
+    options = dict(QUIETLY)
     if local:
-        # Ray starts an idle worker for each CPU that it is told of; this job runs one actor a device. By default its
-        # object store claims 30% of the memory, much more than Shards on their way need.
-        return {**options, "include_dashboard": False, "num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
+        # Ray starts an idle worker for each CPU that it is told of, and only so many at once; this job runs one actor a
+        # device. By default its object store claims 30% of the memory, much more than Shards on their way need.
+        size = {"num_cpus": _workers(cluster), "object_store_memory": OBJECT_STORE_BYTES}
+        return {**options, "include_dashboard": False, **size}
     import orchestrator
     import tasks
 
     # By path: in a job, Ray copies what is given here, and a module cannot be copied.
     return {**options, "runtime_env": {"py_modules": [module.__path__[0] for module in (orchestrator, tasks)]}}
+
+
+def _workers(cluster: Cluster) -> int:
+    """How many workers a sweep here will have, as far as can be told before Ray has started."""
+    gpus = 0 if cluster.gpu == "cpu" else gpus_here(os.environ)
+    return max(1, gpus if cluster.max_gpus is None else min(gpus, cluster.max_gpus))
 
 
 def _action(address: str) -> str:

@@ -53,6 +53,7 @@ class Dispatcher:
     start_timeout_s: how long the sweep may be without a worker for what is left, and a device may take to open.
     deadline_s: after how many seconds a Bundle on a device counts as hanging.
     every_device: whether each device that comes may bring work of its own (a new model, or its own copy of all).
+    leave: lets a worker that has nothing to do live on for the next sweep, if it can; None: none does.
     """
 
     engine: Engine
@@ -66,9 +67,12 @@ class Dispatcher:
     every_device: bool = False
     start_timeout_s: float = 60.0
     deadline_s: Callable[[Bundle, DeviceInfo], float] = _no_deadline
+    leave: Callable[[str], bool] | None = None
     clock: Callable[[], float] = time.monotonic
     crew: Crew = field(default_factory=Crew)
     devices: dict[str, DeviceInfo] = field(default_factory=dict)  # every accepted device, by UUID
+    ready_at: float | None = None  # when the first of them was open, by the clock
+    left: list[DeviceInfo] = field(default_factory=list)  # devices of workers that live on
     _watch: Watch = field(default_factory=Watch)
     _limits: dict[str, Gemm] = field(default_factory=dict)  # the smallest Gemm that ran out of memory, by GPU model
     _alive: dict[int, frozenset[str]] = field(default_factory=dict)  # by lane, until the crew changes
@@ -95,6 +99,7 @@ class Dispatcher:
                     return problem
                 self._step(TICK_S)
             self._drain()
+            self._leave()
             return ""
         finally:
             self._dismiss()
@@ -254,6 +259,7 @@ class Dispatcher:
             self.crew.accept(worker, device)
             self._alive.clear()
             self.devices[device.uuid] = device
+            self.ready_at = self.clock() if self.ready_at is None else self.ready_at
             self.board.opened(worker, device)
             self._give(worker)
 
@@ -339,6 +345,16 @@ class Dispatcher:
         self._alive.clear()
         self._watch.end(worker)
         self.board.closed(worker)
+
+    def _leave(self) -> None:
+        """After a sweep that nobody stopped: have workers that are free and sound live on."""
+        if self.leave is None or self.stop():
+            return
+        sound = {name: each for name, each in self.crew.ready.items() if not self.canaries.retired(each)}
+        for name, device in sound.items():
+            if self._assigned(name) is None and self.leave(name):
+                self.crew.remove(name)
+                self.left.append(device)
 
     def _dismiss(self) -> None:
         for name in list(self.crew.members):

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -20,7 +20,7 @@ from orchestrator.canaries import Canaries
 from orchestrator.canary import canary_bundle
 from orchestrator.deadline import deadline_s
 from orchestrator.dispatch import Dispatcher
-from orchestrator.engine import Event, Failure, Report, Result
+from orchestrator.engine import Event, Failure, Report, Result, Spent
 from orchestrator.errors import ClusterError, EngineLostError, ResumeError
 from orchestrator.interrupts import Interrupts, interruptible
 from orchestrator.lanes import Lanes
@@ -29,6 +29,7 @@ from orchestrator.parcel import packed
 from orchestrator.progress import Board
 from orchestrator.queue import Assignment
 from orchestrator.resume import ANYWAY, ENVIRONMENT, Former
+from orchestrator.rota import Rota
 from orchestrator.schema import Config
 from orchestrator.store import RunStore
 from orchestrator.worker import WorkerSpec, plain
@@ -38,6 +39,7 @@ from tasks.records import DeviceInfo
 log = logging.getLogger(__name__)
 
 IDLE_S = 0.1
+REST_S = 10.0
 WITH_KERNELS = "tasks.kernels:measure_bundle"
 """Measures as without ``run.kernels``, and names the kernels afterwards."""
 ACTOR_OPTIONS: dict[str, Any] = {
@@ -55,7 +57,11 @@ RUNTIME_ENVIRONMENT: dict[str, Any] = {"runtime_env": {"env_vars": cluster.WORKE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepResult:
-    """How a sweep ended. bundles: those that ended; unfinished: those that did not; problem: why not, or ""."""
+    """How a sweep ended. bundles: those that ended; unfinished: those that did not; problem: why not, or "".
+
+    ready_at: when its first device was open, by time.monotonic; None for never. spent: by the device that worked
+    longest. left: devices of workers that live on.
+    """
 
     bundles: int
     unfinished: int
@@ -64,6 +70,9 @@ class SweepResult:
     devices: tuple[DeviceInfo, ...]
     interrupted: bool
     problem: str = ""
+    ready_at: float | None = None
+    spent: Spent = field(default_factory=Spent)
+    left: tuple[DeviceInfo, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -84,6 +93,7 @@ def sweep(
     own_ray: bool = False,
     former: Former | None = None,
     interrupts: Interrupts | None = None,
+    kept: bool = False,
 ) -> SweepResult:
     """Measure every Bundle once, and write each Shard when it arrives. Call it inside ``cluster.connect``.
 
@@ -91,6 +101,7 @@ def sweep(
     open_device, measure: ``module:name`` of replacements for the device functions (see WorkerSpec).
     former: what earlier drivers of the run have measured; its devices must be like those of now.
     interrupts: those of a caller that handles signals already; else they are handled here.
+    kept: the Ray is a kept one: its workers are taken, and left behind where ``cluster.keep_s`` says so.
 
     Raises:
         ClusterError: no device could be used at all.
@@ -99,7 +110,7 @@ def sweep(
     if measure is None and config.run.kernels:
         measure = WITH_KERNELS
     spec = _spec(config, code_version, plan_hash, open_device=open_device, measure=measure)
-    engine = RayEngine(spec, _places(config.cluster.gpu), own_ray=own_ray)
+    engine = RayEngine(spec, _places(config.cluster.gpu), own_ray=own_ray, rota=Rota(spec) if kept else None)
     before = former or Former()
     every_device = config.cluster.gpu == "all" or config.cluster.placement == "replicate"
     with Ledger(store, spec, config.run.max_failure_share) as ledger:
@@ -113,6 +124,7 @@ def sweep(
             max_workers=config.cluster.max_gpus,
             every_device=every_device,
             start_timeout_s=config.cluster.start_timeout_s,
+            leave=engine.leave if kept and config.cluster.keep_s else None,
             deadline_s=lambda bundle, device: deadline_s(bundle, device, spec.timing, config.run.least_deadline_s),
         )
         problem, interrupted = _run(dispatcher, interrupts)
@@ -128,6 +140,9 @@ def sweep(
         devices=tuple(dispatcher.devices.values()),
         interrupted=interrupted,
         problem=problem,
+        ready_at=dispatcher.ready_at,
+        spent=ledger.spent,
+        left=tuple(dispatcher.left),
     )
 
 
@@ -185,7 +200,10 @@ class Accepts:
 class RayEngine:
     """The Engine on Ray: one actor per worker, pinned to its node; every report comes by a streaming generator."""
 
-    def __init__(self, spec: WorkerSpec, places: Callable[[], Mapping[str, int]], *, own_ray: bool) -> None:
+    def __init__(
+        self, spec: WorkerSpec, places: Callable[[], Mapping[str, int]], *, own_ray: bool, rota: Rota | None = None
+    ) -> None:
+        self._rota = rota
         self._places = places
         self._known: Mapping[str, int] = {}
         self._lifeline = cluster.lifeline()
@@ -211,13 +229,26 @@ class RayEngine:
         return self._known
 
     def start(self, place: str) -> str:
-        """Create an actor on the node ``place``; Ray keeps the request until a GPU is free there."""
+        """Take over a worker that was left on the node ``place``, or create one there.
+
+        Ray keeps the request for a new one until a GPU is free.
+        """
         name = f"worker-{next(self._names)}"
-        here = NodeAffinitySchedulingStrategy(node_id=place, soft=False)
-        self._actors[name] = self._actor.options(scheduling_strategy=here).remote(self._spec)
+        actor = self._rota.take(place) if self._rota else None
+        if actor is None:
+            stream = self._created(name, place).open.options(num_returns="streaming").remote()
+        else:
+            self._actors[name] = actor
+            stream = actor.adopt.options(num_returns="streaming").remote(self._spec)
         self._measures[name] = self._actors[name].measure.options(num_returns="streaming")
-        self._streams[self._actors[name].open.options(num_returns="streaming").remote()] = name
+        self._streams[stream] = name
         return name
+
+    def _created(self, name: str, place: str) -> Any:
+        here = NodeAffinitySchedulingStrategy(node_id=place, soft=False)
+        lasting = self._rota.lasting(place) if self._rota else {}
+        self._actors[name] = self._actor.options(scheduling_strategy=here, **lasting).remote(self._spec)
+        return self._actors[name]
 
     def submit(self, assignment: Assignment) -> None:
         """Queue the call on the assignment's actor."""
@@ -233,6 +264,16 @@ class RayEngine:
         self._streams = {stream: name for stream, name in self._streams.items() if name != worker}
         if actor is not None and not self.lost:
             ray.kill(actor)
+
+    def leave(self, worker: str) -> bool:
+        """Have an idle worker give its device's memory back and live on; False where it cannot."""
+        try:
+            ray.get(self._actors[worker].rest.remote(), timeout=REST_S)
+        except ray.exceptions.RayError as error:
+            log.info("a worker does not live on: %s", error)
+            return False
+        del self._actors[worker], self._measures[worker]
+        return True
 
     def wait(self, timeout: float) -> list[Event]:
         """Return the reports that are there; wait for one where there is none."""

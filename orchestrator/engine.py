@@ -1,7 +1,7 @@
 """The boundary between the driver's loop and whatever runs its workers: Ray, or a simulation in one process."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.queue import Assignment
@@ -14,15 +14,38 @@ class Placed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Spent:
+    """Seconds of a device's work."""
+
+    prepare_s: float = 0.0
+    soak_s: float = 0.0
+    measuring_s: float = 0.0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        """Return the sum of each."""
+        return Spent(
+            prepare_s=self.prepare_s + other.prepare_s,
+            soak_s=self.soak_s + other.soak_s,
+            measuring_s=self.measuring_s + other.measuring_s,
+        )
+
+    @property
+    def whole_s(self) -> float:
+        """All of it."""
+        return self.prepare_s + self.soak_s + self.measuring_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """One Bundle as measured: its Shard's file, and the Gemms that were not measured.
 
-    canary_s: of a canary, its reading (orchestrator.canary); None where it failed.
+    canary_s: of a canary, its reading (orchestrator.canary); None where it failed. spent: what it took.
     """
 
     shard: bytes  # as ``orchestrator.store.shard_file`` encodes it
     failed: tuple[GemmFacts, ...]
     canary_s: float | None = None
+    spent: Spent = field(default_factory=Spent)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

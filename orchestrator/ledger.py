@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from orchestrator.engine import Failure, Result
+from orchestrator.engine import Failure, Result, Spent
 from orchestrator.queue import Assignment
 from orchestrator.store import RunStore
 from orchestrator.worker import WorkerSpec, shard
@@ -47,6 +47,7 @@ class Ledger:
         self._threads = ThreadPoolExecutor(WRITERS, thread_name_prefix="shards")
         self._writing: dict[str, Future[Path]] = {}  # the last Shard of each device
         self._failed: list[Future[Path]] = []
+        self._spent: dict[str, Spent] = {}  # by device
         self.bundles = 0
         self.failures: list[GemmFailure] = []
         self.skipped: list[GemmFailure] = []
@@ -63,6 +64,7 @@ class Ledger:
 
     def measured(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
         """Have the Shard of a result written, once the device's last one is on disk."""
+        self._spent[device.uuid] = self._spent.get(device.uuid, Spent()) + result.spent
         if last := self._writing.get(device.uuid):
             last.result()
         writing = self._writing[device.uuid] = self._threads.submit(
@@ -99,6 +101,11 @@ class Ledger:
         )
         self._store.write_shard(shard(self._spec, assignment, nothing))
         self._count(assignment, facts)
+
+    @property
+    def spent(self) -> Spent:
+        """What the device that worked longest has spent; its canaries count."""
+        return max(self._spent.values(), key=lambda spent: spent.whole_s, default=Spent())
 
     def storm(self) -> str:
         """Say so when more GEMMs have failed than ``run.max_failure_share`` allows."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.canary import is_canary
 from orchestrator.forms import CsvTable
+from orchestrator.laps import told
 from orchestrator.printing import LABEL, wrapped
 from orchestrator.run_state import BROKEN_OFF, RUNNING, UNKNOWN, next_command, state
 from orchestrator.store import RunStore
@@ -81,6 +82,7 @@ def document(found: RunStatus) -> Row:
         "ended_utc": manifest.get("ended_utc"),
         "bundles": {"measured": found.bundles, "all": manifest.get("bundles")},
         "devices": list(found.devices),
+        "seconds": manifest.get("seconds"),
         "counts": found.counts,
         "gemms": [{name: row[name] for name in GEMM} for row in found.gemms],
         "problems": list(found.problems),
@@ -115,6 +117,8 @@ def _told(found: RunStatus) -> Iterator[tuple[str, str]]:
     yield "bundles", f"{found.bundles} of {manifest.get('bundles', '?')} have a shard"
     for device in found.devices:
         yield "device", f"{device['gpu']} {device['uuid']} on {device['host']}"
+    if seconds := manifest.get("seconds"):
+        yield "time", told(seconds)
     yield "gemms", ", ".join(f"{count:,} {status}" for status, count in found.counts.items()) or "none yet"
 
 

@@ -164,6 +164,13 @@ class Cluster:
             "sweep to run when gpu is auto and there is none", Choice(optional=True, what="sweep", names=_conf_names)
         ),
     )
+    keep_s: float = field(
+        default=0.0,
+        metadata=_meta(
+            "seconds for which Ray and its workers stay after the run for the next one; 0: they end with it",
+            Number(low=0, high=86400),
+        ),
+    )
     reference_gpu: str | None = field(
         default=None,
         metadata=_meta(

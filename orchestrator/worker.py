@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator import canary
-from orchestrator.engine import Failure, Placed, Result
+from orchestrator.engine import Failure, Placed, Result, Spent
 from orchestrator.queue import Assignment
 from tasks.records import DeviceInfo, Measurement, Progress
 from tasks.settings import Timing
@@ -63,6 +63,15 @@ class Worker:
         yield Placed()
         yield _outcome(lambda: self._device.result().info)
 
+    def adopt(self, spec: WorkerSpec) -> Iterator[Placed | DeviceInfo | Failure]:
+        """Work for another sweep, whose device is opened in the same way; report as ``open``."""
+        yield Placed()
+        yield _outcome(lambda: self._thread.submit(self._renew, spec).result())
+
+    def rest(self) -> None:
+        """Give the device's memory back, and wait for another sweep."""
+        self._thread.submit(lambda: self._device.result().close()).result()
+
     def measure(self, assignment: Assignment) -> Iterator[Progress | Result | Failure]:
         """Measure a Bundle; report Progress now and then, and last a Result or a Failure.
 
@@ -90,6 +99,17 @@ class Worker:
         open_device, _ = pkgutil.resolve_name(self._spec.open_device), pkgutil.resolve_name(self._spec.measure)
         return open_device(self._spec.kind)
 
+    def _renew(self, spec: WorkerSpec) -> DeviceInfo:
+        if (spec.kind, spec.open_device) != (self._spec.kind, self._spec.open_device):
+            raise ValueError(f"this worker's device is of another kind: {self._spec.kind}")
+        pkgutil.resolve_name(spec.measure)
+        self._spec = spec
+        self._stopping.clear()
+        device = self._device.result()
+        device.renew()
+        info: DeviceInfo = device.info
+        return info
+
     def _measure(self, assignment: Assignment, on_progress: Callable[[Progress], None]) -> Measurement:
         measure: Callable[..., Measurement] = pkgutil.resolve_name(self._spec.measure)
         timing = timing_of(self._spec, assignment)
@@ -100,7 +120,9 @@ class Worker:
         failed = tuple(facts for facts in measurement.facts if facts.status != "ok")
         reading = canary_reading(assignment, measurement) if assignment.is_canary else None
         encode: Callable[[pa.Table], bytes] = pkgutil.resolve_name("orchestrator.store:shard_file")
-        return Result(shard=encode(shard(self._spec, assignment, measurement)), failed=failed, canary_s=reading)
+        spent = Spent(prepare_s=measurement.prepare_s, soak_s=measurement.soak_s, measuring_s=measurement.measuring_s)
+        content = encode(shard(self._spec, assignment, measurement))
+        return Result(shard=content, failed=failed, canary_s=reading, spent=spent)
 
 
 def _outcome(report: Callable[[], Outcome]) -> Outcome | Failure:

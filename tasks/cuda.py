@@ -4,8 +4,9 @@ import importlib.metadata
 import math
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from tasks.device import (
     Pending,
     Visit,
     outrun_cache,
+    refused,
     sweep_elements,
     sweep_plans,
 )
@@ -26,7 +28,7 @@ from tasks.pool import L2_REUSE, Operands, Ring, sweep
 from tasks.records import DeviceInfo
 from tasks.settings import BURST_IDLE_S, Timing
 from tasks.support import Architecture
-from tasks.telemetry import Nvml, Window
+from tasks.telemetry import Nvml, Reading, Window
 
 SWEEP_BYTES = 4 * GIB
 """Most bytes that a visit of several calls steps through with a window of its own for each call."""
@@ -39,6 +41,13 @@ ONE_CALL_S = 1e-4
 
 DELAYS = (4, 16, 64, 256)
 """Flushes to queue short calls behind, the next where the last did not last; one takes some 50 us."""
+
+LOAD_S = 1.5
+LOAD_CALLS = 800
+"""Work that is queued before a Family is prepared: a stream takes about a thousand launches ahead."""
+
+AGAIN_S = 1.0
+"""A device that was seen to settle, and has idled since, boosts for less than this again (0.8 s on an H200)."""
 
 SETTLE_S = 1.0
 SETTLE_POWER = 0.02
@@ -144,6 +153,7 @@ class CudaDevice(Device):
         self.cache_bytes = max(self.cache_bytes, INFINITY_CACHE_BYTES.get(self.architecture.gfx or "", 0))
         self._stream = torch.cuda.Stream()
         self._scratch: torch.Tensor | None = None
+        self._watch: Window | None = None  # what the device does under load, until it is soaked
 
     def free_bytes(self) -> int:
         free, _ = torch.cuda.mem_get_info()
@@ -169,30 +179,54 @@ class CudaDevice(Device):
 
     def close(self) -> None:
         self.synchronize()
+        self._unwatch()
         super().close()
         self._scratch = None
         torch.cuda.empty_cache()
 
+    def renew(self) -> None:
+        super().renew()
+        self.info = _info(self._nvml, self.info.uuid)  # a limit may have been set meanwhile
+
     def soak(self, visit: Visit, timing: Timing, since: float) -> None:
         """Run ``visit`` until ``soak_min_s``, then until a second's mean power and clock repeat or ``soak_max_s``."""
-        start = self.clock()
+        watch = self._watched()
         # However long preparing took, what it was a load for is seen only in the seconds that are watched.
-        most = max(timing.soak_max_s, start - since + 2 * SETTLE_S) if timing.soak_max_s else 0.0
+        most = max(timing.soak_max_s, watch.start - since + 2 * SETTLE_S) if timing.soak_max_s else 0.0
+        least = min(timing.soak_min_s, AGAIN_S) if self.settles else timing.soak_min_s
         pending: list[Pending] = []
-        readings: list[tuple[float, float, float]] = []
-        while (now := self.clock() - since) < most:
+        while (now := self.clock()) - since < most:
             pending.append(visit.enqueue())
             if len(pending) > 2:
                 pending.pop(0).seconds()
-            if self._nvml is None:
-                if now >= timing.soak_min_s:
-                    break
-            elif not readings or now - readings[-1][0] >= SETTLE_S / 8:
-                reading = self._nvml.reading()
-                readings.append((now, reading.power_w or 0.0, reading.sm_clock_mhz or 0.0))
-                if now >= timing.soak_min_s and settled(readings):
-                    break
+            if now - since >= least and (self._nvml is None or self.settles or settled(watch.readings)):
+                break
         self.synchronize()
+        self._unwatch()
+
+    def _load(self, gemm: Gemm, ring: Ring) -> None:
+        """Queue LOAD_S of calls, behind which whatever else is prepared waits for its turn."""
+        operands = ring.take(gemm)
+        try:
+            bmm.call(gemm, operands)  # the first one loads the library
+            each = self._burst(gemm, operands, calls=1, delay=1)[0].seconds()
+        except (RuntimeError, ValueError) as error:
+            if not isinstance(error, torch.OutOfMemoryError) and not refused(error):
+                raise
+            return  # it is tried once more, and reported
+        self._watched()
+        for _ in range(min(LOAD_CALLS, math.ceil(LOAD_S / max(each, 1e-6)))):
+            bmm.call(gemm, operands)
+
+    def _watched(self) -> Window:
+        if self._watch is None:
+            self._watch = self.window().__enter__()
+        return self._watch
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.__exit__(None, None, None)
+        self._watch = None
 
     def _flush(self) -> None:
         """Overwrite more than the last-level cache; also a device-side delay behind which launches queue."""
@@ -325,17 +359,19 @@ def capture(work: Callable[[], None], graph: torch.cuda.CUDAGraph | None = None)
     return graph
 
 
-def settled(readings: list[tuple[float, float, float]]) -> bool:
-    """Whether mean power and clock of the last second repeat those of the one before: readings (seconds, W, MHz)."""
+def settled(readings: Sequence[tuple[float, Reading]]) -> bool:
+    """Whether mean power and clock of the last second repeat those of the one before, by readings and their seconds."""
+    if not readings:
+        return False
     now = readings[-1][0]
-    last = [r for r in readings if r[0] > now - SETTLE_S]
-    before = [r for r in readings if now - 2 * SETTLE_S < r[0] <= now - SETTLE_S]
+    last = [reading for at, reading in readings if at > now - SETTLE_S]
+    before = [reading for at, reading in readings if now - 2 * SETTLE_S < at <= now - SETTLE_S]
     if not before:
         return False
 
-    def change(column: int) -> float:
-        old = sum(r[column] for r in before) / len(before)
-        new = sum(r[column] for r in last) / len(last)
+    def change(of: Callable[[Reading], float | None]) -> float:
+        old = fmean(of(reading) or 0.0 for reading in before)
+        new = fmean(of(reading) or 0.0 for reading in last)
         return abs(new - old) / old if old else 0.0
 
-    return change(1) < SETTLE_POWER and change(2) < SETTLE_CLOCK
+    return change(lambda r: r.power_w) < SETTLE_POWER and change(lambda r: r.sm_clock_mhz) < SETTLE_CLOCK

@@ -75,7 +75,9 @@ class Device(ABC):
         self.info = info
         self.cache_bytes = info.l2_bytes  # the last-level cache: what operands must outrun
         self.soaked = False
+        self.settles = False  # under load, as an earlier sweep saw
         self.typical_s: float | None = None  # seconds of the typical call of those that were made ready together
+        self.worked_at: float | None = None  # when a Bundle ended last, by ``clock``
         self._pools: dict[str, OperandPool] = {}
 
     @abstractmethod
@@ -136,6 +138,11 @@ class Device(ABC):
         """Give the memory back."""
         self._pools.clear()
 
+    def renew(self) -> None:
+        """Serve another sweep, after some time without work: clocks and power are those of an idle device."""
+        self.settles |= self.soaked
+        self.soaked = False
+
     def one_call(self, gemm: Gemm) -> Callable[[], None]:
         """A call of ``gemm`` as its visits make it, on operands of the pool; it is not timed."""
         size = ring_elements([gemm], self.cache_bytes)
@@ -193,6 +200,8 @@ class Device(ABC):
     ) -> tuple[dict[Gemm, Visit], list[GemmFacts]]:
         size = ring_elements(gemms, self.cache_bytes)
         ring = Ring(self._pool("ring", gemms[0].dtype, *size), hot=timing.l2 == "hot")
+        if not self.soaked and timing.power == "sustained" and timing.soak_max_s and not care.one_by_one:
+            self._load(max(gemms, key=lambda gemm: gemm.flops), ring)
         trials = ((gemm, self._trial(gemm, ring)) for gemm in self._announced(gemms, care, trying))
         failures: list[GemmFacts] = []
         seconds: dict[Gemm, float] = {}
@@ -211,6 +220,9 @@ class Device(ABC):
             for gemm in self._announced(visits, care, trying):
                 visits[gemm].enqueue().seconds()
         return visits, failures
+
+    def _load(self, gemm: Gemm, ring: Ring) -> None:  # noqa: B027
+        """Let the device work on ``gemm`` while the host prepares; where it does not work behind its back, nothing."""
 
     def _announced(self, gemms: Iterable[Gemm], care: Care, trying: OnTrying) -> Iterator[Gemm]:
         """Pass the Gemms on; where they run one by one, name each first and wait for it before the next."""

@@ -38,9 +38,12 @@ def measure_bundle(
     """
     report = on_progress or (lambda progress: None)
     with device.session():
-        if timing.protocol == "seed":
-            return seed_protocol.measure(device, bundle, report, stop, care)
-        return _interleaved(device, bundle, timing, report, stop, care)
+        try:
+            if timing.protocol == "seed":
+                return seed_protocol.measure(device, bundle, report, stop, care)
+            return _interleaved(device, bundle, timing, report, stop, care)
+        finally:
+            device.worked_at = device.clock()
 
 
 def _interleaved(

@@ -42,7 +42,7 @@ class Timing:
     confidence: float = 0.95
     lead_calls: int | None = None  # None: 1 where a visit has several calls, 0 where it is one long call
     visit_us: float = 500.0
-    soak_min_s: float = 3.0
+    soak_min_s: float = 2.0
     soak_max_s: float = 30.0
     seed: int = 0
     redo_throttled: int = 2

@@ -125,24 +125,30 @@ def summarise(readings: list[Reading], energy_j: float | None) -> Telemetry:
 
 @dataclass
 class Window:
-    """Polls a GPU in a thread of its own while it is open; ``telemetry`` afterwards. Without NVML it tells nothing."""
+    """Polls a GPU in a thread of its own while it is open; ``telemetry`` afterwards. Without NVML it tells nothing.
+
+    readings: with the seconds of ``clock`` at which they were made.
+    """
 
     nvml: Nvml | None
     clock: Callable[[], float]
     telemetry: Telemetry = field(default_factory=Telemetry)
+    readings: list[tuple[float, Reading]] = field(default_factory=list)
+    start: float = 0.0
 
     def __enter__(self) -> Self:
+        self.start = self.clock()
         if self.nvml is not None:
-            self._readings: list[Reading] = []
             self._stop = threading.Event()
             self._thread = threading.Thread(target=self._poll, args=(self.nvml,), name="telemetry", daemon=True)
-            self._energy, self._start = self.nvml.energy_j(), self.clock()
+            self._energy = self.nvml.energy_j()
             self._thread.start()
         return self
 
     def _poll(self, nvml: Nvml) -> None:
         while True:
-            self._readings.append(nvml.reading())
+            reading = nvml.reading()
+            self.readings.append((self.clock(), reading))
             if self._stop.wait(PERIOD_S):
                 return
 
@@ -151,9 +157,9 @@ class Window:
             return
         self._stop.set()
         self._thread.join()
-        energy, seconds = self.nvml.energy_j(), self.clock() - self._start
+        energy, seconds = self.nvml.energy_j(), self.clock() - self.start
         known = energy is not None and self._energy is not None and seconds >= ENERGY_MIN_S
-        self.telemetry = summarise(self._readings, energy - self._energy if known else None)  # type: ignore[operator]
+        self.telemetry = summarise([reading for _, reading in self.readings], energy - self._energy if known else None)  # type: ignore[operator]
 
 
 def together(windows: Sequence[Telemetry]) -> Telemetry:

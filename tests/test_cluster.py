@@ -151,13 +151,17 @@ def test_a_device_is_accepted_by_its_own_name(gpu: str, name: str, kind: str, ex
 
 
 LOCAL = """
+import os
 import sys
+from pathlib import Path
 from orchestrator import cluster
 from orchestrator.schema import Cluster
 assert "ray" not in sys.modules
 with cluster.connect(Cluster()):
     here = cluster.local_node()
     print(len(cluster.nodes()), len(cluster.accelerators()), here.cpus > 0)
+    children = Path("/proc/self/task", str(os.getpid()), "children").read_text().split()
+    print(*sorted(Path("/proc", child, "comm").read_text().strip() for child in children))
 """
 
 
@@ -174,6 +178,6 @@ def test_a_local_ray_starts_quietly_and_leaves_no_token_behind(tmp_path: Path) -
     done = subprocess.run(
         [sys.executable, "-c", LOCAL], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("1 0 True\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("1 0 True\ngcs_server raylet\n", "", 0)
     assert list(tmp_path.iterdir()) == []
     assert time.monotonic() - began < 30

@@ -54,7 +54,7 @@ def test_the_schema_keys_are_frozen() -> None:
         *(f"timing.{name}" for name in ("tie_pct", "race_pct", "confidence", "lead_calls", "visit_us")),
         *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "seed", "redo_throttled", "goal")),
         *(f"cluster.{name}" for name in ("gpu", "address", "start_timeout_s", "placement", "canary_every", "max_gpus")),
-        *(f"cluster.{name}" for name in ("fallback", "reference_gpu")),
+        *(f"cluster.{name}" for name in ("fallback", "keep_s", "reference_gpu")),
         *(f"run.{name}" for name in ("dir", "name", "max_failure_share", "least_deadline_s")),
         *(f"run.{name}" for name in ("spool", "upload_timeout_s", "kernels")),
         "rank.top",

@@ -1,5 +1,6 @@
 """What of the GPU device can be checked without a GPU: how visits are made of launches. The rest is in test_gpu.py."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,16 +17,21 @@ from tasks.measure import measure_bundle
 from tasks.pool import OperandPool, Operands
 from tasks.settings import Timing
 from tasks.support import Architecture
+from tasks.telemetry import Reading
 from tests.builders import up_family
 
 
 def test_power_and_clock_have_settled_when_a_second_repeats_the_one_before() -> None:
-    steady = [(t / 4, 690.0, 1500.0) for t in range(9)]  # two seconds
+    def readings(power: Callable[[int], float], clock: Callable[[int], float]) -> list[tuple[float, Reading]]:
+        return [(t / 4, Reading(clock(t), None, None, power(t), 0)) for t in range(9)]  # two seconds
+
+    steady = readings(lambda t: 690.0, lambda t: 1500.0)
+    assert not settled([])
     assert settled(steady)
     assert not settled(steady[:4])  # nothing older than a second
-    rising = [(t / 4, 400.0 + 20 * t, 1500.0) for t in range(9)]
+    rising = readings(lambda t: 400.0 + 20 * t, lambda t: 1500.0)
     assert not settled(rising)
-    falling_clock = [(t / 4, 690.0, 1900.0 - 50 * t) for t in range(9)]
+    falling_clock = readings(lambda t: 690.0, lambda t: 1900.0 - 50 * t)
     assert not settled(falling_clock)
 
 

@@ -210,6 +210,37 @@ def test_an_interrupt_stops_dispatch_and_waits_a_little_for_what_is_in_flight() 
     assert bench.dispatcher.lanes.unfinished == 8
 
 
+def leaving(bench: Bench, *unable: str) -> list[str]:
+    """Have the workers of ``bench`` live on, but for those that are unable; return who was asked."""
+    asked: list[str] = []
+
+    def leave(worker: str) -> bool:
+        asked.append(worker)
+        return worker not in unable
+
+    bench.dispatcher.leave = leave
+    return asked
+
+
+def test_after_a_sweep_its_workers_live_on_where_they_may_and_can() -> None:
+    bench = Bench(bundle(h) for h in range(1, 9))
+    asked = leaving(bench, "w1")
+    assert bench.dispatcher.run() == ""
+    assert asked == ["w0", "w1"]
+    assert [device.uuid for device in bench.dispatcher.left] == ["GPU-fake-0"]
+    assert bench.engine.stopped == ["w1"]
+
+
+def test_after_an_interrupt_or_without_hope_no_worker_lives_on() -> None:
+    interrupted = Bench((bundle(h) for h in range(1, 9)), lambda item: None)
+    interrupted.dispatcher.stop = lambda: interrupted.clock.now >= 1
+    hopeless = Bench([bundle(1)], places={"n": [device_info(0, gpu="NVIDIA A100")]})
+    for bench in (interrupted, hopeless):
+        asked = leaving(bench)
+        bench.dispatcher.run()
+        assert (asked, bench.dispatcher.left, bench.engine.workers) == ([], [], {})
+
+
 def test_workers_end_when_a_result_cannot_be_written() -> None:
     bench = Bench([bundle(1)])
 

@@ -47,7 +47,7 @@ def shown(words: list[str]) -> list[str]:
     if words == ["--help"]:
         return words
     if verb == "run" and not any(word.startswith("resume=") for word in words):
-        return [*([] if "--cfg" in words else ["plan"]), *(word for word in words if word != "run")]
+        return [*([] if "--cfg" in words else ["plan"]), *(word for word in words if word not in ("run", "--keep"))]
     if verb == "doctor":
         return [*(word for word in words if word != "--json"), "--cfg"]
     if verb == "export":

@@ -125,8 +125,8 @@ def test_a_plan_is_the_sum_over_bundles_and_their_gemms(of: Config, changes: dic
         round_s = sum((calls[gemm] + lead_calls(calls[gemm], timing)) * each for gemm, each in seconds.items())
         round_s += 0.02 * len(seconds) if timing.power == "burst" else 0.0
         race = any(len(family.candidates) > 1 for family in bundle.families)
-        fewest = 5 if race else 10
-        rounds = fewest + int(timing.most_seconds / round_s) + (6 if race else 0)
+        fewest = 4 if race else 10
+        rounds = fewest + int(timing.most_seconds / round_s) + (5 if race else 0)
         rounds = min(timing.max_rounds, rounds)
         prepare = 0.006 * len(seconds) + 3 * sum(seconds.values())
         least += prepare + fewest * round_s

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.config import compose
 from orchestrator.errors import StoreError
+from orchestrator.laps import PARTS
 from orchestrator.ranking import rank
 from orchestrator.results import LocalResults
 from orchestrator.space import expand_space
@@ -86,6 +88,9 @@ def test_it_ends_well_and_prints_every_family(finished: tuple[Path, subprocess.C
     assert "next: python -m orchestrator report out/it" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     assert "4/4 families" in done.stderr
+    assert re.search(
+        r"^\d+\.\d s: plan .*, Ray .*, device .*, prepare .*, measure .*, end .*, rank ", done.stderr, re.M
+    )
 
 
 def test_every_gemm_is_measured_once_and_every_sample_is_on_disk(
@@ -120,6 +125,9 @@ def test_the_ranking_is_whole_and_the_manifest_says_how_it_came_to_be(
     assert manifest["overrides"][:2] == ["space.h=64", "space.tp=1,2"]
     assert manifest["config"]["space"]["h"] == 64
     assert "| d_ff |" in (path / "ranking.md").read_text()
+    seconds = manifest["seconds"]
+    assert set(seconds) == set(PARTS)
+    assert all(seconds[name] > 0 for name in ("plan", "ray", "device", "prepare", "measure", "end", "rank"))
 
 
 def test_rank_and_status_need_the_shards_alone(finished: tuple[Path, subprocess.CompletedProcess[str]]) -> None:

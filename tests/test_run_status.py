@@ -16,6 +16,7 @@ MANIFEST = {
     "bundles": 3,
     "status": "unfinished",
     "started_utc": "2026-11-30T00:42:15+00:00",
+    "seconds": {"plan": 0.25, "ray": 2.0, "measure": 3.5, "end": 0.3},
 }
 
 
@@ -35,6 +36,7 @@ def test_the_last_attempt_of_each_device_counts(run: RunStore) -> None:
     assert found.counts == {"ok": 7, "oom": 1}  # 2 devices, 2 values, 2 parts
     assert found.failed
     assert document(found)["bundles"] == {"measured": 1, "all": 3}
+    assert document(found)["seconds"] == MANIFEST["seconds"]
     assert [device["uuid"] for device in document(found)["devices"]] == ["GPU-a", "GPU-b"]
 
 
@@ -46,6 +48,7 @@ def test_the_lines_fit_and_keep_words_whole(run: RunStore, width: int) -> None:
     assert "conf h200 space.d_ff={start: 1024, stop: 4096, step: 1024}" in text
     assert "state unfinished, started 2026-11-30T00:42:15+00:00, ended -" in text
     assert "bundles 1 of 3 have a shard" in text
+    assert "time 6.0 s: plan 0.2, Ray 2.0, measure 3.5, end 0.3" in text
     assert "gemms 7 ok, 1 oom" in text
     assert text.count("123456789") == 12
     assert shown[0] == f"run       {run.path}"

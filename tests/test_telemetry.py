@@ -198,9 +198,10 @@ def test_a_machine_without_the_library_has_no_telemetry(monkeypatch: pytest.Monk
 
 def watched(fake: FakeNvml, seconds: float) -> Telemetry:
     """A window that is open until the first poll is done, and takes ``seconds`` by its own clock."""
-    times = iter([100.0, 100.0 + seconds])
-    with Window(opened(), lambda: next(times)) as window:
+    now = 100.0
+    with Window(opened(), lambda: now) as window:
         assert fake.polled.wait(10)
+        now += seconds
     return window.telemetry
 
 

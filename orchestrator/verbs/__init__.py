@@ -19,6 +19,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "export": "write what was measured in the format of another tool, or as CSV",
         "compact": "merge a run's thousands of shards into few files with the same rows",
         "upload": "send what a store lacks of a run that was measured for it",
+        "release": "end the Ray and the workers that a run with --keep has left on this host",
     }
 )
 """Name and one line of help. A verb's module is imported only when it is used: ``--help`` stays fast."""

@@ -5,6 +5,7 @@ import itertools
 import logging
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from orchestrator import config as configuration
 from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.forms import TABLES
 from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
+from orchestrator.kept import Hold, held
+from orchestrator.laps import Laps, told
 from orchestrator.results import Results, results
 from orchestrator.rules import Switch, Text
 from orchestrator.schema import Config
@@ -40,6 +43,8 @@ resume_anyway=true         with resume: although the plan or the versions differ
 
 CONF_LENGTH = 80
 """Letters of the sweep's name that the run's name takes: a file's name has 255 in all."""
+KEEP_S = 300
+"""For how long ``--keep`` keeps what nobody uses."""
 RANKING = "the whole ranking instead of its tables"
 RESUMING = {
     "resume": Key(rule=Text(), help="a run to go on with"),
@@ -53,14 +58,18 @@ EXAMPLES = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_sweep(parser, as_json=RANKING, as_csv=f"{RANKING}, a row a candidate,", more=RESUMING)
+    parser.add_argument("--keep", action="store_true", help=f"keep Ray and the opened devices: cluster.keep_s={KEEP_S}")
     parser.epilog = f"{RESUME_HELP}\n\n{parser.epilog}"
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the sweep; the exit code tells how it ended."""
+    laps = Laps()
+    if arguments.keep and not any(word.startswith("cluster.keep_s=") for word in arguments.words):
+        arguments.words.append(f"cluster.keep_s={KEEP_S}")
     wish = resumption.wish(arguments.words)
     if wish is not None:
-        return _resume(arguments, wish)
+        return _resume(arguments, wish, laps)
     config = configured(arguments)
     if printed_cfg(arguments, config):
         return 0
@@ -68,12 +77,12 @@ def execute(arguments: argparse.Namespace) -> int:
     sys.stderr.writelines(f"{config.space.model}: {note}\n" for note in configuration.model_notes(config))
     with results(config.run) as place:
         place.check(config.run.name)  # better now than after the cluster has started
-        return _finished(place, _run(config, expansion, place, arguments.form))
+        return _finished(place, _run(config, expansion, place, arguments.form, laps))
 
 
-def _run(config: Config, expansion: Expansion, place: Results, form: str) -> int:
+def _run(config: Config, expansion: Expansion, place: Results, form: str, laps: Laps) -> int:
     with ExitStack() as outer:
-        with _connected(config, outer) as (own_ray, interrupts):
+        with _connected(config, outer, laps) as (own_ray, interrupts, hold):
             if config.cluster.gpu == "auto" and not cluster.accelerators():
                 config = _fallback(config)
                 expansion = expand_space(config)
@@ -82,36 +91,51 @@ def _run(config: Config, expansion: Expansion, place: Results, form: str) -> int
             store = create(config, expansion, place)
             outer.enter_context(store.locked())
             outer.enter_context(broken_off(config, store, form=form))
-            result = _measure(config, expansion, store, own_ray=own_ray, interrupts=interrupts)
+            result = _measure(config, expansion, store, own_ray=own_ray, interrupts=interrupts, hold=hold)
+            laps.measured(result.ready_at, result.spent)
+        laps.end("end")
         # What Ray prints until it has ended is kept from standard output, so the tables come after it.
-        return _conclude(config, store, result, interrupts, form)
+        return _conclude(config, store, result, interrupts, form, laps)
 
 
 @contextmanager
-def _connected(config: Config, outer: ExitStack) -> Iterator[tuple[bool, Interrupts]]:
-    """Be connected to Ray; yield whether it is one's own, and the interrupts, which are handled until ``outer`` ends.
+def _connected(config: Config, outer: ExitStack, laps: Laps) -> Iterator[tuple[bool, Interrupts, Hold | None]]:
+    """Be connected to Ray; yield whether it is one's own, the interrupts, handled until ``outer`` ends, and the hold.
 
     So an interrupt while the ranking is made costs no ranking.
     """
+    laps.end("plan")
     log.info("starting Ray")
     with ExitStack() as inner:
         with starting():
-            own_ray = inner.enter_context(cluster.connect(config.cluster, MODULES))
+            hold = inner.enter_context(held(config.cluster))
+            own_ray = hold is not None or inner.enter_context(cluster.connect(config.cluster, MODULES))
+            if hold is not None:
+                inner.enter_context(cluster.attach(hold.ray.address, hold.ray.token, MODULES))
             interrupts = outer.enter_context(interruptible())
+        laps.end("ray")
         log.info("connected")
-        yield own_ray, interrupts
+        yield own_ray, interrupts, hold
+    if hold is not None and hold.kept:
+        sys.stderr.write(f"{_kept(hold)}\n")
 
 
-def _resume(arguments: argparse.Namespace, wish: "resumption.Wish") -> int:
+def _kept(hold: Hold) -> str:
+    """Say what stays behind, what it holds and how it is ended."""
+    devices = ", ".join(f"{count} x {name}" for name, count in Counter(hold.kept).items())
+    return f"kept for {hold.keep_s:g} s: Ray and workers that hold {devices}; python -m orchestrator release ends them"
+
+
+def _resume(arguments: argparse.Namespace, wish: "resumption.Wish", laps: Laps) -> int:
     """Go on with a run; nothing of it is measured again."""
     chosen = resumption.choose(wish)
     if printed_cfg(arguments, chosen.config):
         return 0
     with results(chosen.config.run) as place:
-        return _finished(place, _go_on(chosen, wish, place.open(chosen.name), arguments.form))
+        return _finished(place, _go_on(chosen, wish, place.open(chosen.name), arguments.form, laps))
 
 
-def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStore", form: str) -> int:
+def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStore", form: str, laps: Laps) -> int:
     config = chosen.config
     with ExitStack() as outer:
         outer.enter_context(store.locked())
@@ -122,13 +146,17 @@ def _go_on(chosen: "resumption.Chosen", wish: "resumption.Wish", store: "RunStor
         outer.enter_context(broken_off(config, store, before, form=form))
         if before:
             store.update_manifest(**resumption.driver())  # for others who would drive it too
-        with _connected(config, outer) as (own_ray, interrupts):
+        with _connected(config, outer, laps) as (own_ray, interrupts, hold):
             if config.cluster.gpu != "cpu":
                 cluster.require(config.cluster.gpu, cluster.nodes())
             facts = _manifest(config, chosen.expansion)
             store.write_manifest({**facts, **before, **resumption.record(before, wish, chosen)})
-            result = _measure(config, chosen.expansion, store, own_ray=own_ray, interrupts=interrupts, former=former)
-        return _conclude(config, store, result, interrupts, form, former)
+            result = _measure(
+                config, chosen.expansion, store, own_ray=own_ray, interrupts=interrupts, former=former, hold=hold
+            )
+            laps.measured(result.ready_at, result.spent)
+        laps.end("end")
+        return _conclude(config, store, result, interrupts, form, laps, former)
 
 
 def _finished(place: Results, code: int) -> int:
@@ -184,6 +212,7 @@ def _measure(
     own_ray: bool,
     interrupts: Interrupts,
     former: "Former | None" = None,
+    hold: Hold | None = None,
 ) -> "SweepResult":
     from rich.console import Console
 
@@ -201,7 +230,10 @@ def _measure(
             own_ray=own_ray,
             former=former,
             interrupts=interrupts,
+            kept=hold is not None,
         )
+    if hold is not None:
+        hold.kept = [device.gpu for device in result.left]
     log.info("swept")
     return result
 
@@ -212,6 +244,7 @@ def _conclude(
     result: "SweepResult",
     interrupts: Interrupts,
     form: str,
+    laps: Laps,
     former: "Former | None" = None,
 ) -> int:
     """Rank, write and print; the exit code tells how the sweep ended."""
@@ -224,6 +257,8 @@ def _conclude(
         return result.exit_code
     ranking = rank(store)
     _write_ranking(config, store, ranking)
+    laps.end("rank")
+    sys.stderr.write(f"{told(laps.rounded())}\n")
     counts = _counts(former, result)
     store.update_manifest(
         ended_utc=_now(),
@@ -231,6 +266,7 @@ def _conclude(
         skipped_on_device=len(result.skipped),
         hosts=sorted({device.host for device in result.devices}),
         devices=[f"{device.gpu} {device.uuid}" for device in result.devices],
+        seconds=laps.rounded(),
         **counts,
     )
     problems = [result.problem] if result.problem else []

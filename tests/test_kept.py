@@ -1,0 +1,128 @@
+"""Who may use a kept Ray, when it ends, and what it must have in common with a command: without Ray."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator import likeness as alike
+from orchestrator.errors import ClusterError
+from orchestrator.keeper import Watch
+from orchestrator.kept import Place, Ray, Use, held, locked, release
+from orchestrator.schema import Cluster
+
+RAY = Ray(address="10.0.0.1:6379", token="secret", like={"python": "3.11"})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    found = Place(tmp_path / "kept")
+    found.make()
+    return found
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def over_at(place: Place, clock: Clock, watch: Watch, *moments: float) -> list[bool]:
+    found = []
+    for clock.now in moments:
+        found.append(watch.over())
+    return found
+
+
+def test_what_nobody_uses_ends_after_its_time_and_is_not_found_any_more(place: Place) -> None:
+    clock = Clock()
+    watch = Watch(place, clock)
+    place.tell_ray(RAY)
+    place.tell_use(Use(pid=1, clean=True, keep_s=60.0))
+    assert over_at(place, clock, watch, 1000.0, 1059.0) == [False, False]
+    assert place.ray() == RAY
+    assert over_at(place, clock, watch, 1060.0) == [True]
+    assert place.ray() is None
+
+
+def test_use_begins_the_time_anew(place: Place) -> None:
+    clock = Clock()
+    watch = Watch(place, clock)
+    place.tell_use(Use(pid=1, clean=True, keep_s=60.0))
+    assert over_at(place, clock, watch, 0.0) == [False]
+    with locked(place.lease) as mine:
+        assert mine
+        assert over_at(place, clock, watch, 59.0, 500.0) == [False, False]
+    assert over_at(place, clock, watch, 501.0, 560.0, 561.0) == [False, False, True]
+
+
+def test_a_holder_that_died_ends_it(place: Place) -> None:
+    place.tell_ray(RAY)
+    place.tell_use(Use(pid=1))
+    watch = Watch(place, Clock())
+    with locked(place.lease):
+        assert not watch.over()
+    assert watch.over()
+    assert place.ray() is None
+
+
+def test_who_asks_for_its_end_keeps_the_lease(place: Place) -> None:
+    with locked(place.lease):
+        place.tell_use(Use(pid=1, keep_s=0.0))
+        assert Watch(place, Clock()).over()
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770])
+def test_a_place_that_others_may_enter_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept").chmod(mode)
+    with pytest.raises(ClusterError, match="a directory of your own that nobody else may enter"):
+        Place(tmp_path / "kept").make()
+
+
+def test_where_nothing_is_kept_a_plain_command_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with held(Cluster(), Place(tmp_path / "kept")) as hold:
+        assert hold is None
+    assert release(Place(tmp_path / "kept")) is None
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("address", ["head:6379", "local"])
+def test_a_ray_of_others_cannot_be_kept(place: Place, address: str) -> None:
+    with (
+        pytest.raises(ClusterError, match=f"cluster.keep_s=60.*{address}"),
+        held(Cluster(address=address, keep_s=60.0), place),
+    ):
+        pass
+
+
+def test_a_ray_that_another_command_uses_is_waited_for_and_then_named(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    place.tell_use(Use(pid=4711))
+    with locked(place.keeper), locked(place.lease):
+        with (
+            pytest.raises(ClusterError, match="process 4711 uses the kept Ray"),
+            held(Cluster(start_timeout_s=0.2), place),
+        ):
+            pass
+        with pytest.raises(ClusterError, match="process 4711"):
+            release(place)
+
+
+def test_versions_code_and_what_devices_are_seen_must_be_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = alike.likeness(os.environ)
+    assert alike.unlike(here, alike.likeness({**os.environ, "PWD": "/elsewhere", "SHLVL": "7"})) == []
+    assert alike.unlike(here, alike.likeness({**os.environ, "CUDA_VISIBLE_DEVICES": "7"})) == ["environment"]
+    monkeypatch.setattr(alike, "_version", lambda name: "0.0" if name == "torch" else here[name])
+    assert alike.unlike(here, alike.likeness(os.environ)) == ["torch"]
+    (tmp_path / "module.py").write_text("")
+    monkeypatch.setattr("tasks.__path__", [str(tmp_path)])
+    before = alike.likeness(os.environ)
+    (tmp_path / "module.py").write_text("changed = True\n")
+    assert alike.unlike(before, alike.likeness(os.environ)) == ["code"]
