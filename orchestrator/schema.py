@@ -240,6 +240,7 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         "visit_us": _meta("microseconds that the timed calls of a visit fill", Number(above=0, high=1e7)),
         "soak_min_s": _meta("least seconds of load before the first family", seconds),
         "soak_max_s": _meta("most seconds of load before the first family", seconds),
+        "warmup_s": _meta("seconds of load before the first family, by protocol=sequential", seconds),
         "seed": _meta("seed of the random orders", Integer(low=0)),
         "redo_throttled": _meta("times a throttled family is measured again", Integer(low=0, high=10)),
         "goal": _meta(

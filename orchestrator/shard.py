@@ -90,7 +90,7 @@ def _timing(timing: Timing) -> Row:
     return {
         "protocol": timing.protocol,
         "protocol_version": PROTOCOL_VERSION[timing.protocol],
-        "l2": timing.l2,
+        "l2": timing.cache,
         "power": timing.power,
         "tie_pct": timing.tie_pct,
         "confidence": timing.confidence,

@@ -95,6 +95,8 @@ def plan_hash(config: Config, expansion: Expansion) -> str:
     timing = asdict(config.timing)
     if timing["goal"] == "full":
         del timing["goal"]  # runs from before there was a choice had this one
+    if timing["protocol"] != "sequential":
+        del timing["warmup_s"]  # no other has a part for it
     families = sorted(
         [family.family_id, [[c.value, c.baseline, [p.gemm.gemm_id for p in c.parts]] for c in family.candidates]]
         for family in expansion.families

@@ -244,8 +244,8 @@ def test_rank_correlations_are_scipys() -> None:
 # What must not be compared
 
 
-def seed_run(path: Path) -> str:
-    return run(path, up_family([64]), cost=per_flop({}), timing=Timing(protocol="seed"))
+def seed_run(path: Path, protocol: str = "seed") -> str:
+    return run(path, up_family([64]), cost=per_flop({}), timing=Timing(protocol=protocol))
 
 
 Words = Callable[[Path], Sequence[str]]
@@ -285,6 +285,16 @@ REFUSED: list[tuple[str, Words, str]] = [
         "gate of the seed's protocol",
         lambda path: [seed_run(path / "a"), seed_run(path / "b"), "--fail-if-slower=3"],
         "no interval",
+    ),
+    (
+        "gate of shapes one after another",
+        lambda path: [*(seed_run(path / name, "sequential") for name in "ab"), "--fail-if-slower=3"],
+        "protocol sequential has no rounds, and so no interval",
+    ),
+    (
+        "the seed and one after another",
+        lambda path: [seed_run(path / "a"), seed_run(path / "b", "sequential")],
+        "protocol seed and sequential",
     ),
     (
         "gate across GPUs",

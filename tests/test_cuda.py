@@ -120,6 +120,16 @@ def test_a_family_is_measured_in_one_way(device: CudaDevice, changes: dict[str, 
     assert device.soaked == (timing.power == "sustained")
 
 
+def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushes: list[int] = []
+    monkeypatch.setattr(device, "flush", lambda: flushes.append(FakeEvent.calls))
+    before, timing = FakeEvent.calls, Timing(protocol="sequential", warmup_s=0.0)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    assert [sample.seconds for sample in result.samples] == pytest.approx([CALL_S] * 200)
+    assert {(facts.status, facts.launch) for facts in result.facts} == {("ok", "stream")}
+    assert [number - before for number in flushes] == [*range(1, 151), *range(152, 302)]  # the first of each is checked
+
+
 def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "capture", lambda work: None)
     timing = Timing(min_rounds=2, max_rounds=2, soak_max_s=0, soak_min_s=0)

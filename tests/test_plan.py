@@ -106,6 +106,21 @@ def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
     assert found.samples == 2
 
 
+def test_one_after_another_150_flushed_calls_are_made_of_each_after_a_warm_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    timing = Timing(protocol="sequential")
+    found = bundle_estimate(bundle(cube(10_000), cube(1000)), replace(SPEC, l2_mb=50, llc_mb=200), timing)
+    flush = 2e-6 + 3 * 200e6 / 0.8e12
+    assert found.least_s == found.most_s == pytest.approx(2 * 0.006 + 150 * (LONG_S + 9.5e-6 + 2 * flush))
+    assert found.samples == 200
+    words = ["space.h=4096", "space.roles=seed_bmm", "space.tp=1", "timing.protocol=sequential"]
+    warm, cold = ([*map(int, walls(capsys, *words, f"timing.warmup_s={s}")[0].split()[2:5:2])] for s in (30, 0))
+    assert [a - b for a, b in zip(warm, cold, strict=True)] == pytest.approx([30, 30], abs=1)
+    assert warm[0] == warm[1]
+    assert "protocol sequential, L2 flush" in unwrapped(planned(capsys, "conf=h200", *words))
+
+
 def test_bundles_run_one_after_another() -> None:
     one, timing = bundle(cube(10_000)), Timing()
     single = bundle_estimate(one, SPEC, timing)

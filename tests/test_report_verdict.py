@@ -81,6 +81,7 @@ def test_what_makes_an_order_doubtful_is_in_the_sentence() -> None:
             {"protocol": "seed", "resolved": False, "stop_reason": "interrupted"},
             "One figure a shape: no intervals; not all (interrupted)",
         ),
+        ({"protocol": "sequential", "resolved": False, "stop_reason": "fixed"}, "what drifted is part of the figures"),
         ({"resolved": False, "stop_reason": "max_seconds, resolved"}, "not resolved (max_seconds)"),
     ]
     for change, words in told:
@@ -96,3 +97,4 @@ def test_whether_the_order_is_resolved_is_known_beside_what_is_told() -> None:
         throttled=True, resolved=False, stop_reason="max_rounds"
     )  # the sentence tells of the throttling
     assert resolved(protocol="seed", resolved=False, stop_reason="fixed")
+    assert resolved(protocol="sequential", resolved=False, stop_reason="fixed")

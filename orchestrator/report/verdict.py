@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.tables import best_found, parameters, stop_reasons, tflops
+from orchestrator.tables import NO_INTERVALS, best_found, parameters, stop_reasons, tflops
+from tasks.settings import BASELINES
 
 Row = dict[str, Any]
 
@@ -131,16 +132,16 @@ def _counted(failed: Sequence[Row]) -> str:
 
 
 def _resolved(row: Row) -> bool:
-    """Whether the order is resolved; the seed's protocol has none to resolve."""
-    return bool(row["resolved"]) or row["protocol"] == "seed"
+    """Whether the order is resolved; a protocol without rounds has none to resolve."""
+    return bool(row["resolved"]) or row["protocol"] in BASELINES
 
 
 def _state(row: Row) -> str:
     if row["throttled"]:
         return "The device was throttled meanwhile"
     reasons = ", ".join(stop_reasons(row))
-    if row["protocol"] == "seed":
-        return "One figure a shape: no intervals" + (f"; not all ({reasons})" if reasons else "")
+    if row["protocol"] in BASELINES:
+        return NO_INTERVALS[row["protocol"]].capitalize() + (f"; not all ({reasons})" if reasons else "")
     if best_found(row):
         return "The best is found; the order of the others is not resolved"
     if not _resolved(row):
