@@ -15,8 +15,8 @@ from orchestrator.shape import VOCABULARY_MULTIPLE
 from tasks.gemm import ELEMENT_BYTES
 from tasks.settings import GOALS, L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
 
-AROUND = ("d_ff", "h", "a", "kv", "v", "experts")
-"""Dimensions that can be chosen."""
+AROUND = ("d_ff", "h", "a", "kv", "v", "experts", "batch")
+"""Dimensions that can be chosen; every role has a batch."""
 
 PLACEMENTS = ("split", "replicate")
 """Each Bundle once per GPU model; or on every device."""

@@ -123,7 +123,7 @@ def _point(family: Family, candidate: Candidate) -> Row:
         "family_id": family.family_id,
         "role": family.role,
         "tp": family.tp,
-        "batch": family.batch,
+        "batch": known.get("batch", family.batch),
         "seq": family.seq,
         "dtype": family.dtype,
         "passes": family.passes,

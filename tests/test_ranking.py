@@ -106,13 +106,16 @@ def test_one_gemm_per_candidate_by_hand(store: RunStore) -> None:
         ("kv", ("space.h=256", "space.kv=1,2"), (1, 2)),
         ("v", ("space.h=256", "space.v=1024,1152"), (1024, 1152)),
         ("experts", ("space.h=256", "space.experts=4,8"), (4, 8)),
+        ("batch", ("space.h=256", "space.batch=2,4"), (2, 4)),
     ],
 )
 def test_whatever_is_chosen_its_values_compete(
     store: RunStore, around: str, words: tuple[str, ...], values: tuple[int, int]
 ) -> None:
     """Of the two, the second takes a tenth longer for each FLOP."""
-    role = {"d_ff": "layer", "h": "layer", "a": "attention", "kv": "qkv", "v": "logits", "experts": "experts"}[around]
+    role = {"d_ff": "layer", "h": "layer", "a": "attention", "kv": "qkv", "v": "logits", "experts": "experts"}.get(
+        around, "attn_out"
+    )
     fixed = ("space.a=4", "space.v=1024", "space.experts=4", "space.topk=1", "space.tp=1", "space.batch=8")
     small = ("space.seq=8", "space.dtype=fp16", f"space.roles={role}", f"space.around={around}")
     (family,) = expand_space(compose("cpu", [*fixed, *small, *words])).families

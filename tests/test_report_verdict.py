@@ -61,6 +61,11 @@ def test_what_was_not_measured_is_counted() -> None:
     assert found.sentence.endswith("Not measured: 2 oom.")
 
 
+def test_where_all_have_as_many_parameters_none_has_the_fewest() -> None:
+    alike = [row(64, 1.001, 1, axis="batch", params=1000), row(128, 1.0, 1, axis="batch", params=1000)]
+    assert verdict(alike).sentence.count("parameters") == 0
+
+
 def test_a_family_of_failures_says_so() -> None:
     found = verdict([row(64, 1.0, 1) | FAILED])
     assert (found.best, found.sentence) == (None, "Nothing was measured: 1 oom.")

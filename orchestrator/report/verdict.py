@@ -117,7 +117,8 @@ def _ties(found: Verdict, ranked: Sequence[Row]) -> list[str]:
         more = f" and {len(found.tied) - LISTED} more" if len(found.tied) > LISTED else ""
         text = f"{shown}{more} cannot be told from it"
     lean = next(row for row in ranked if row["value"] == found.lean)
-    if found.lean == found.best or lean["params"] is None:
+    alike = len({row["params"] for row in ranked if row["tie_group"] == 1}) == 1
+    if found.lean == found.best or lean["params"] is None or alike:
         return [text]
     return [f"{text}; of these {found.lean} has the fewest parameters ({parameters(lean['params'])})"]
 
