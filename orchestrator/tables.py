@@ -165,9 +165,10 @@ def _state(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _ties(rows: Sequence[Row]) -> Iterator[str]:
-    tied = sum(row["tie_group"] == 1 for row in rows) - 1
-    if tied > 0:
-        yield f"{tied} cannot be told from the best; those with fewer parameters first"
+    tied = [row["params"] for row in rows if row["tie_group"] == 1]
+    if len(tied) > 1:
+        first = "; those with fewer parameters first" if len(set(tied)) > 1 else ""
+        yield f"{len(tied) - 1} cannot be told from the best{first}"
 
 
 def _failures(rows: Sequence[Row]) -> Iterator[str]:
