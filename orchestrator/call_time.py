@@ -2,6 +2,7 @@
 
 from orchestrator.alignment import aligned
 from orchestrator.catalogue import GpuSpec
+from tasks.calls import flushes
 from tasks.gemm import Gemm
 from tasks.settings import L2_REUSE
 
@@ -27,6 +28,6 @@ def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:
 
 
 def flush_seconds(spec: GpuSpec) -> float:
-    """Roofline estimate of flushing the last-level cache."""
-    cache = max(spec.l2_mb or L2_MB, spec.llc_mb or 0.0) * 1e6
-    return L2_REUSE * cache / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9) + LAUNCH_S
+    """Roofline estimate of what is overwritten before a call that is timed alone."""
+    cache = int(max(spec.l2_mb or L2_MB, spec.llc_mb or 0.0) * 1e6)
+    return flushes(cache) * L2_REUSE * cache / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9) + LAUNCH_S

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tasks import bmm
-from tasks.calls import lead_calls, shared_calls
+from tasks.calls import flushes, lead_calls, shared_calls
 from tasks.device import (
     GIB,
     Device,
@@ -201,12 +201,12 @@ class CudaDevice(Device):
         self._scratch.zero_()
 
     def flushed_calls(self, gemm: Gemm, operands: Operands, count: int) -> list[float]:
-        # All are queued behind the first flush, which outlasts the launch of a call.
         return [pending.seconds() for pending in [self._flushed_call(gemm, operands) for _ in range(count)]]
 
     def _flushed_call(self, gemm: Gemm, operands: Operands) -> Pending:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        self.flush()
+        for _ in range(flushes(self.cache_bytes)):
+            self.flush()
         start.record()
         bmm.call(gemm, operands)
         end.record()
