@@ -30,7 +30,7 @@ SHARD = {
     "attempt": "1, or 2 and more where it was measured again",
     "uuid": "the device's UUID",
     "gemm_id": "kind, b, m, n, k, dtype and layout of the Gemm",
-    "round": "number of the round, from 0",
+    "round": "number of the round, or by protocol `sequential` of the call, from 0",
     "position": "place within the round's random order, from 0",
     "calls": "timed calls of the visit",
     "lead_calls": "untimed calls before them",
@@ -78,7 +78,7 @@ SHARD = {
     "power_limited": "whether the power cap held the clocks down",
     "throttled": "whether heat or a power fault did",
     "reasons": "NVML's reasons for lower clocks",
-    "protocol": "`interleaved` or `seed`",
+    "protocol": "`interleaved`, `seed` or `sequential`",
     "protocol_version": "version of the timing protocol",
     "l2": "L2 regime",
     "power": "power regime",
@@ -89,9 +89,9 @@ SHARD = {
     "random_seed": "of the random orders",
     "started_utc": "when the Bundle's measuring began",
     "prepare_s": "seconds until the Gemms were prepared, before the soak",
-    "soak_s": "seconds of load before, until the power settled",
+    "soak_s": "seconds of load before, until the power settled, or of warm-up",
     "measuring_s": "seconds of the rounds",
-    "rounds": "rounds made",
+    "rounds": "rounds made; 1 by protocols that have none",
     "resolved": "whether every pair that stayed is separated or tied; `timing.goal=top`: whether the best is known",
     "stop_reason": "`resolved`, `best_found` (`timing.goal=top`), `max_rounds`, `max_seconds`, `interrupted`, "
     "`fixed` (one figure a shape) or `nothing`",
@@ -106,7 +106,7 @@ SHARD = {
 RANKING = {
     "rank": "1 + how many are in better tie groups; null: not measured",
     "tie_group": "1: cannot be told from the best; those of a later one not from the best one in it",
-    "seconds": "seconds of one call of every part: median over the rounds by which it is ranked",
+    "seconds": "seconds of one call of every part: median over the rounds by which it is ranked (`sequential`: mean)",
     "tflops": "TFLOP/s (int8: TOP/s) of all parts",
     "relative": "cost per FLOP over the best's",
     "relative_low": "lower end of its interval; null where it is not known",
@@ -129,7 +129,7 @@ RANKING = {
 }
 
 PARTS = {
-    "seconds": "seconds of one call: median over the rounds by which the Candidate is ranked",
+    "seconds": "seconds of one call: median over the rounds by which the Candidate is ranked (`sequential`: mean)",
     "tflops": "TFLOP/s of this part",
     "share": "of the Candidate's seconds",
 }

@@ -18,6 +18,13 @@ TABLE = (
 SEED = ("space.roles=seed_bmm", "space.h=4096", "space.tp=1", "space.batch=4", "space.dtype=fp16")
 """The seed's question: h = 4096, batch 4, d_ff = 10922 ± 100 in steps of 4."""
 
+TOKENS = ("space.roles=attn_out", "space.around=batch", "space.tp=1", "space.dtype=bf16")
+TOKENS_OF = {
+    "all": ("space.h=4096", "space.a=32", "space.seq=256", "space.batch={start: 1, stop: 80, step: 1}"),
+    "small": ("space.h=256", "space.a=4", "space.seq=16", "space.batch={start: 1, stop: 8, step: 1}"),
+}
+"""M = 256 to 20480 in steps of 256, N = K = 4096: those that the MAMF finder is started with; and few small ones."""
+
 
 def table(*overrides: str) -> tuple[Config, tuple[Bundle, ...]]:
     """The 25-candidate table as one Bundle per tp."""
@@ -27,6 +34,11 @@ def table(*overrides: str) -> tuple[Config, tuple[Bundle, ...]]:
 def seed(*overrides: str) -> tuple[Config, tuple[Bundle, ...]]:
     """The seed's question as one Bundle."""
     return sweep(*SEED, *overrides)
+
+
+def tokens(shapes: str = "all", *overrides: str) -> tuple[Config, tuple[Bundle, ...]]:
+    """The shapes that differ in M as one Bundle."""
+    return sweep(*TOKENS, *TOKENS_OF[shapes], *overrides)
 
 
 def sweep(*overrides: str) -> tuple[Config, tuple[Bundle, ...]]:

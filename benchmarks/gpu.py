@@ -8,7 +8,7 @@ import torch
 
 ONE_GPU = (
     *("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.racing", "benchmarks.truth"),
-    *("benchmarks.kernel_names", "benchmarks.transformer", "benchmarks.layer_share"),
+    *("benchmarks.sequential", "benchmarks.kernel_names", "benchmarks.transformer", "benchmarks.layer_share"),
 )
 ALL_GPUS = ("benchmarks.two_gpus",)
 

@@ -2,12 +2,17 @@
 
 from orchestrator.alignment import aligned
 from orchestrator.catalogue import GpuSpec
+from tasks.calls import flushes
 from tasks.gemm import Gemm
+from tasks.settings import L2_REUSE
 
 PEAK_SHARE = 0.7
 BANDWIDTH_SHARE = 0.8
 LAUNCH_S = 2e-6
 """A well-shaped call reaches about these shares of the catalogue's peak and bandwidth, and takes at least this long."""
+
+L2_MB = 60.0
+"""Of a GPU of which the catalogue does not tell."""
 
 MISALIGNED = 2.5
 """How many times as long a call takes whose rows are not multiples of 16 bytes: 2.3 to 3.5 on an H200 in fp16."""
@@ -20,3 +25,9 @@ def call_seconds(gemm: Gemm, spec: GpuSpec) -> float:
     compute = gemm.flops / (PEAK_SHARE * peak * 1e12) * slower
     moving = gemm.bytes / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9)
     return compute * (compute >= moving) + moving * (moving > compute) + LAUNCH_S
+
+
+def flush_seconds(spec: GpuSpec) -> float:
+    """Roofline estimate of what is overwritten before a call that is timed alone."""
+    cache = int(max(spec.l2_mb or L2_MB, spec.llc_mb or 0.0) * 1e6)
+    return flushes(cache) * L2_REUSE * cache / (BANDWIDTH_SHARE * spec.bandwidth_gb_s * 1e9) + LAUNCH_S

@@ -122,7 +122,8 @@ def _environment(facts: Sequence[Row]) -> dict[str, tuple[str, ...]]:
 def _timing(store: RunStore) -> dict[str, tuple[str, ...]]:
     """The settings that it was measured by: who races whom, and for how long, moves a Family's level."""
     timing = store.manifest().get("config", {}).get("timing", {})
-    return {f"timing.{name}": (str(value),) for name, value in timing.items() if name not in PROTOCOL}
+    idle = () if timing.get("protocol") == "sequential" else ("warmup_s",)
+    return {f"timing.{name}": (str(value),) for name, value in timing.items() if name not in (*PROTOCOL, *idle)}
 
 
 def _text(value: object) -> str:

@@ -12,6 +12,7 @@ from tasks.statistics import compare
 Row = dict[str, Any]
 
 PERCENTILES = (5, 25, 50, 75, 95)
+MEDIAN = PERCENTILES.index(50)
 
 _GEMM = ("part", "gemm_id", "kind", "b", "m", "n", "k")
 
@@ -23,6 +24,9 @@ class Contest:
     count for it. Rounds of several devices stand under one another: each is compared only within itself, and who left
     the rounds is found device by device. What is absolute (seconds, percentiles, cv) is the median over the devices of
     what it is on each, however many rounds each made.
+
+    Of what was measured one shape after another (protocol ``sequential``) the calls of two Candidates have no moment in
+    common: each Candidate counts once, by the mean of its calls, which are only its spread.
     """
 
     def __init__(self, candidates: Sequence[Sequence[Row]], visits: Mapping[ShardKey, Visits]) -> None:
@@ -30,6 +34,9 @@ class Contest:
         self._rows = candidates
         self._parts = [_distinct_parts(rows) for rows in candidates]
         keys = sorted({shard_key(row) for rows in candidates for row in rows} & visits.keys())
+        calls, apart = visits, candidates[0][0]["protocol"] == "sequential"
+        if apart:
+            visits = {key: visits[key].averaged() for key in keys}
         self._seconds = [_seconds(rows, self._parts[i], keys, visits) for i, rows in enumerate(candidates)]
         totals = np.column_stack([seconds.sum(axis=1) for seconds in self._seconds])
         self._rounds = np.isfinite(totals).sum(axis=0)
@@ -55,6 +62,9 @@ class Contest:
         self._totals = totals
         self._percentiles = _over_devices(totals, lengths, lambda rows: percentiles(rows, PERCENTILES))
         self._cv = _over_devices(totals, lengths, variation)
+        self._samples = [int(np.isfinite(seconds).sum()) for seconds in self._seconds]
+        if apart:
+            self._spread(keys, calls)
         # All parts of all Candidates at once: one call per column would take longer than all the rest.
         parts = np.concatenate(undisturbed, axis=1)
         self._medians = _over_devices(parts, lengths, lambda rows: percentiles(rows, [50])[0])
@@ -63,6 +73,17 @@ class Contest:
         self._over_best = comparison.against(comparison.order[0]) if comparison.order else None
         baseline = next((i for i in comparison.order if candidates[i][0]["baseline"]), None)
         self._over_baseline = None if baseline is None else comparison.against(baseline)
+
+    def _spread(self, keys: Sequence[ShardKey], calls: Mapping[ShardKey, Visits]) -> None:
+        """Take the spread from the calls; the figure itself stays what it is."""
+        each = [_seconds(rows, parts, keys, calls) for rows, parts in zip(self._rows, self._parts, strict=True)]
+        totals = np.column_stack([seconds.sum(axis=1) for seconds in each])
+        lengths = [len(calls[key].seconds) for key in keys]
+        figure = self._percentiles[MEDIAN]
+        self._percentiles = _over_devices(totals, lengths, lambda rows: percentiles(rows, PERCENTILES))
+        self._percentiles[MEDIAN] = figure
+        self._cv = _over_devices(totals, lengths, variation)
+        self._samples = [int(np.isfinite(seconds).sum()) for seconds in each]
 
     @property
     def resolved(self) -> bool:
@@ -116,7 +137,7 @@ class Contest:
             "p25_s": p25,
             "p75_s": p75,
             "p95_s": p95,
-            "samples": int(np.isfinite(self._seconds[candidate]).sum()),
+            "samples": self._samples[candidate],
             "rounds": int(self._rounds[candidate]),
             "cv": cv if math.isfinite(cv) else None,
         }

@@ -62,7 +62,7 @@ def _missing(values: Mapping[str, Any]) -> Iterator[Complaint]:
             which = f"role{'s' * (len(needing) > 1)} {', '.join(needing)}"
             yield ("space.roles",), f"space.{name}: {which} cannot do without; give it, or a model=NAME that has it"
     around = values.get("space.around", "d_ff")
-    if around == "d_ff" or f"space.{around}" not in schema_keys():
+    if around in ("d_ff", "batch") or f"space.{around}" not in schema_keys():
         return
     if not any(around in role.dimensions for role in roles):
         having = ", ".join(name for name, role in ROLES.items() if around in role.dimensions)

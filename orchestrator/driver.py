@@ -35,6 +35,7 @@ from orchestrator.store import RunStore
 from orchestrator.worker import WorkerSpec, plain
 from tasks.family import Bundle
 from tasks.records import DeviceInfo
+from tasks.settings import BASELINES
 
 log = logging.getLogger(__name__)
 
@@ -355,7 +356,7 @@ def _places(gpu: str) -> Callable[[], Mapping[str, int]]:
 
 def _canaries(config: Config, bundles: Sequence[Bundle], former: Former) -> Canaries:
     dtype = bundles[0].gemms[0].dtype if bundles else config.space.dtype[0]
-    every = 0 if config.cluster.gpu == "cpu" or config.timing.protocol == "seed" else config.cluster.canary_every
+    every = 0 if config.cluster.gpu == "cpu" or config.timing.protocol in BASELINES else config.cluster.canary_every
     return Canaries(lambda: canary_bundle(dtype), every, former.readings, former.canaries)
 
 

@@ -10,9 +10,11 @@ from orchestrator.errors import shorten
 from orchestrator.explanation import Gpu
 from orchestrator.rules import Integer, Text
 from orchestrator.schema import AROUND
-from orchestrator.words import GPU, Key, Words, one_of
+from orchestrator.words import ALIASES, GPU, Key, Words, one_of
 from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm, kind_of
 
+CHOSEN = tuple(name for name in AROUND if name not in ALIASES)
+"""What a value may be called here: ``batch`` is another name of ``b``."""
 _SIZE = Integer(high=MAX_DIMENSION)
 GEMM_KEYS: Mapping[str, Key] = MappingProxyType(
     {
@@ -29,7 +31,7 @@ RUN_KEYS: Mapping[str, Key] = MappingProxyType(
     {
         "family": Key(rule=Text(type_text="the id of a Family"), help="only the Families whose id begins with this"),
         "value": Key(rule=_SIZE, help="only this value of the dimension that was chosen, in detail"),
-        **{name: Key(rule=_SIZE, help=f"the same where {name} was chosen") for name in AROUND},
+        **{name: Key(rule=_SIZE, help=f"the same where {name} was chosen") for name in CHOSEN},
     }
 )
 NEEDED = ("m", "n", "k", "gpu")
@@ -71,7 +73,7 @@ def parse(words: Sequence[str]) -> GemmWish | RunWish:
 
 
 def _run(read: Words, runs: Sequence[str]) -> RunWish:
-    given = [key for key in ("value", *AROUND) if key in read.origins]
+    given = [key for key in ("value", *CHOSEN) if key in read.origins]
     if len(given) > 1:
         read.report(read.origin(*given), "one value at a time")
     read.refuse()

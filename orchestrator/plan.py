@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.call_time import call_seconds
+from orchestrator.call_time import call_seconds, flush_seconds
 from orchestrator.catalogue import GpuSpec, family_or_key, representative
 from orchestrator.column import Array
 from orchestrator.gemm_columns import GemmSets, sets_of
@@ -22,6 +22,7 @@ PREPARE_S = 0.006
 
 PREPARE_CALLS = 3
 SEED_CALLS = 150
+SEQUENTIAL_CALLS, SEQUENTIAL_SAMPLES = 150, 100
 SEED_DRAW_PER_S = 1.1e8
 """The seed's protocol draws its operands on the CPU: numbers a second, on an H200 host."""
 
@@ -82,14 +83,20 @@ def gpu_counts(config: Config) -> tuple[int, ...]:
 
 
 def wall_seconds(estimate: Estimate, expansion: Expansion, config: Config, gpus: int) -> tuple[float, float]:
-    """The least and the most seconds that a sweep takes on so many GPUs, with Ray's start and end and the soak.
+    """The least and the most seconds that a sweep takes on so many GPUs, with Ray's start and end and the load before.
 
     With ``cluster.placement=replicate`` each of them measures everything.
     """
-    soaks = config.timing.protocol != "seed" and config.timing.power == "sustained"
-    beside = START_S + (config.timing.soak_min_s if soaks else 0.0)
+    beside = START_S + _loaded_s(config.timing)
     shared = 1 if config.cluster.placement == "replicate" else min(gpus, len(expansion.bundles))
     return beside + estimate.least_s / shared, beside + estimate.most_s / shared
+
+
+def _loaded_s(timing: Timing) -> float:
+    """Seconds of load before the first Bundle."""
+    if timing.protocol == "interleaved":
+        return timing.soak_min_s if timing.power == "sustained" else 0.0
+    return timing.warmup_s if timing.protocol == "sequential" else 0.0
 
 
 def reference(config: Config) -> GpuSpec | None:
@@ -140,6 +147,9 @@ def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
         drawn = work.sums(work.table.each(_numbers, np.int64)[work.gemms])
         spent = SEED_CALLS * once + drawn / SEED_DRAW_PER_S
         return _Estimates(least_s=spent, most_s=spent, samples=count)
+    if timing.protocol == "sequential":
+        spent = PREPARE_S * count + SEQUENTIAL_CALLS * (once + flush_seconds(spec) * count)
+        return _Estimates(least_s=spent, most_s=spent, samples=SEQUENTIAL_SAMPLES * count)
     calls = calls_together(seconds, np.repeat(work.medians(seconds), count), timing)
     leading = np.where(calls > 1, lead_calls(2, timing), lead_calls(1, timing))
     round_s = work.sums((calls + leading) * seconds)

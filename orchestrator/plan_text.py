@@ -8,6 +8,7 @@ from orchestrator.plan import Plan, gpu_counts, wall_seconds
 from orchestrator.printing import LABEL, fitting, wrapped
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
+from tasks.settings import BASELINES
 
 GIB = 2**30
 GAP = "  "
@@ -48,7 +49,7 @@ def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[
     yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"
     if found.spec is not None and found.too_large:
         yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB"
-    yield "protocol", f"{config.timing.protocol}, L2 {config.timing.l2}, power {config.timing.power}"
+    yield "protocol", f"{config.timing.protocol}, L2 {config.timing.cache}, power {config.timing.power}"
     for note in model_notes(config):
         yield "model", note
 
@@ -71,7 +72,7 @@ def _skip(expansion: Expansion, kind: str) -> str:
 
 
 def _cost(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:
-    if found.spec is None and config.timing.protocol == "seed":
+    if found.spec is None and config.timing.protocol in BASELINES:
         yield "cost", "a CPU is not estimated"
     elif found.spec is None:
         most = config.timing.most_seconds * len(expansion.bundles)

@@ -1,7 +1,7 @@
 """Rankings of regular Families, thousands at once: the rows that ``ranking.rank`` makes of them one by one, to the bit.
 
-Regular is a Family that one device measured once and wholly: one Shard, two Candidates or more in the order of their
-values, each with the same parts, all ``ok``, every Gemm in every round, and no round left out.
+Regular is a Family that one device measured once and wholly, in rounds: one Shard, two Candidates or more in the order
+of their values, each with the same parts, all ``ok``, every Gemm in every round, and no round left out.
 """
 
 from dataclasses import dataclass
@@ -141,6 +141,7 @@ def _unfit_rows(facts: pa.Table) -> Bools:
         pc.equal(pc.fill_null(facts["first_round"], 0), 0),
         pc.less(facts["flops"], 2**53),
         pc.is_valid(facts["baseline"]),
+        pc.not_equal(facts["protocol"].cast(pa.string()), "sequential"),
     )
     return ~np.asarray(reduce(pc.and_, fit).to_numpy(zero_copy_only=False), dtype=bool)
 

@@ -16,6 +16,7 @@ from orchestrator.verdict import Verdict, judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
 from orchestrator.visits import visits_by_shard
 from tasks.records import NO_FAILURE, DeviceInfo
+from tasks.settings import BASELINES
 
 Row = dict[str, Any]
 
@@ -146,7 +147,7 @@ def _attempts(store: RunStore, rows: Sequence[Row], wanted: Iterable[str]) -> tu
 def _has_ended(shard: list[Row], min_rounds: int, retry: frozenset[str], verdict: Verdict) -> bool:
     """Whether the Bundle needs no more work after this Shard, its last one."""
     first = shard[0]
-    by_rounds = first["protocol"] != "seed"  # which has one round, however much of it was made
+    by_rounds = first["protocol"] not in BASELINES  # which have one round, however much of it was made
     whole = first["stop_reason"] != "interrupted" or (by_rounds and first["rounds"] >= min_rounds)
     again = any(row["status"] in retry for row in shard)
     return whole and not again and not verdict.suspect(first["uuid"], first["canary"])

@@ -45,7 +45,7 @@ def _batched(name: str, s: Shape, b: int, m: int, n: int, k: int, layout: str) -
 
 
 def _seed_bmm(s: Shape) -> tuple[Part, ...]:
-    return (_batched("bmm", s, s.batch, s.size("h"), s.size("h"), s.local_d_ff, "nn"),)
+    return (_batched("bmm", s, s.size("batch"), s.size("h"), s.size("h"), s.local_d_ff, "nn"),)
 
 
 def _mlp_up(s: Shape) -> tuple[Part, ...]:
@@ -66,7 +66,7 @@ def _qkv(s: Shape) -> tuple[Part, ...]:
 
 
 def _heads(s: Shape) -> int:
-    return s.batch * s.size("a") // s.tp
+    return s.size("batch") * s.size("a") // s.tp
 
 
 def _attn_score(s: Shape) -> tuple[Part, ...]:

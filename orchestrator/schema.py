@@ -15,8 +15,8 @@ from orchestrator.shape import VOCABULARY_MULTIPLE
 from tasks.gemm import ELEMENT_BYTES
 from tasks.settings import GOALS, L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
 
-AROUND = ("d_ff", "h", "a", "kv", "v", "experts")
-"""Dimensions that can be chosen."""
+AROUND = ("d_ff", "h", "a", "kv", "v", "experts", "batch")
+"""Dimensions that can be chosen; every role has a batch."""
 
 PLACEMENTS = ("split", "replicate")
 """Each Bundle once per GPU model; or on every device."""
@@ -250,6 +250,7 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         "visit_us": _meta("microseconds that the timed calls of a visit fill", Number(above=0, high=1e7)),
         "soak_min_s": _meta("least seconds of load before the first family", seconds),
         "soak_max_s": _meta("most seconds of load before the first family", seconds),
+        "warmup_s": _meta("seconds of load before the first family, by protocol=sequential", seconds),
         "seed": _meta("seed of the random orders", Integer(low=0)),
         "redo_throttled": _meta("times a throttled family is measured again", Integer(low=0, high=10)),
         "goal": _meta(

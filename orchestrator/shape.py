@@ -38,8 +38,8 @@ class Shape:
     """
 
     tp: int
-    batch: int
     dtype: str
+    batch: int | None = None
     h: int | None = None
     seq: int | None = None
     d_ff: int | None = None
@@ -76,7 +76,7 @@ class Shape:
     @property
     def tokens(self) -> int:
         """M: rows of the activation matrix."""
-        return self.batch * self.length
+        return self.size("batch") * self.length
 
     @property
     def local_d_ff(self) -> int:

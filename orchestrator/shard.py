@@ -90,7 +90,7 @@ def _timing(timing: Timing) -> Row:
     return {
         "protocol": timing.protocol,
         "protocol_version": PROTOCOL_VERSION[timing.protocol],
-        "l2": timing.l2,
+        "l2": timing.cache,
         "power": timing.power,
         "tie_pct": timing.tie_pct,
         "confidence": timing.confidence,
@@ -123,7 +123,7 @@ def _point(family: Family, candidate: Candidate) -> Row:
         "family_id": family.family_id,
         "role": family.role,
         "tp": family.tp,
-        "batch": family.batch,
+        "batch": known.get("batch", family.batch),
         "seq": family.seq,
         "dtype": family.dtype,
         "passes": family.passes,

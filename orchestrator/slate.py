@@ -108,6 +108,8 @@ def _local(axis: str, role: Role, shape: Shape) -> int:
     """What one rank holds of the dimension that the choice aligns."""
     if axis == "d_ff":
         return shape.local_d_ff
+    if axis == "batch":
+        return shape.tokens
     if axis == "v":
         return shape.padded_v // shape.tp
     if "head_dim" in role.dimensions and (axis in ("a", "kv") or shape.head_dim is None):

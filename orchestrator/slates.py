@@ -107,7 +107,7 @@ def slates(config: Config) -> Iterator[Slates]:
 
 def _slates(config: Config, role: Role, dtype: str, passes: str) -> Slates:
     space = config.space
-    chosen = space.around in role.dimensions
+    chosen = space.around in (*role.dimensions, "batch")
     axis = space.around if chosen else role.axis
     sizes, count = _product(_fixed(space, role))
     spec = _spec(space, role, "d_ff") if "d_ff" in role.dimensions else None

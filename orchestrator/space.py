@@ -96,6 +96,8 @@ def plan_hash(config: Config, expansion: Expansion) -> str:
     if timing["goal"] == "full":  # runs from before there was a choice had this one
         del timing["goal"]
         timing["min_rounds"], timing["max_seconds"] = config.timing.least_rounds, config.timing.most_seconds
+    if timing["protocol"] != "sequential":
+        del timing["warmup_s"]  # no other has a part for it
     families = sorted(
         [family.family_id, [[c.value, c.baseline, [p.gemm.gemm_id for p in c.parts]] for c in family.candidates]]
         for family in expansion.families

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tasks.settings import Timing
+from tasks.settings import BASELINES, Timing
 
 Row = dict[str, Any]
 
@@ -19,8 +19,14 @@ LEAST_PLAIN = 1e-3
 LEGEND = (
     "±: half the interval of the cost relative to the best, as a share of it. tie: those of group 1 cannot be told "
     "from the best, those of a later group not from the best one in it. align: the largest power of two that divides "
-    "what one rank holds of the dimension: d_ff / tp, head_dim, padded v / tp."
+    "what one rank holds of the dimension: d_ff / tp, head_dim, padded v / tp, batch * seq."
 )
+
+NO_INTERVALS = {
+    "seed": "one figure a shape: no intervals",
+    "sequential": "one shape after another: no intervals, and what drifted is part of the figures",
+}
+"""What a ranking by a protocol without rounds cannot say."""
 
 _COLUMNS = ("TFLOP/s", "±", "vs baseline", "tie")
 _FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff")}
@@ -142,8 +148,8 @@ def _state(rows: Sequence[Row]) -> Iterator[str]:
     """Yield what a reader must know before trusting the order; nothing where all is as it should be."""
     first = rows[0]
     reasons = ", ".join(stop_reasons(first))
-    if first["protocol"] == "seed":
-        yield "one figure a shape: no intervals"
+    if first["protocol"] in BASELINES:
+        yield NO_INTERVALS[first["protocol"]]
         if reasons:
             yield f"not all: {reasons}"
     elif best_found(first):
@@ -159,9 +165,10 @@ def _state(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _ties(rows: Sequence[Row]) -> Iterator[str]:
-    tied = sum(row["tie_group"] == 1 for row in rows) - 1
-    if tied > 0:
-        yield f"{tied} cannot be told from the best; those with fewer parameters first"
+    tied = [row["params"] for row in rows if row["tie_group"] == 1]
+    if len(tied) > 1:
+        first = "; those with fewer parameters first" if len(set(tied)) > 1 else ""
+        yield f"{len(tied) - 1} cannot be told from the best{first}"
 
 
 def _failures(rows: Sequence[Row]) -> Iterator[str]:

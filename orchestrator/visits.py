@@ -38,6 +38,13 @@ class Visits:
         kept = self.rounds >= first_round
         return Visits(columns=self.columns, seconds=self.seconds[kept], rounds=self.rounds[kept])
 
+    def averaged(self) -> "Visits":
+        """Return one round: the mean of each Gemm over those that visited it."""
+        counts = np.isfinite(self.seconds).sum(axis=0)
+        sums = np.where(np.isfinite(self.seconds), self.seconds, 0.0).sum(axis=0)
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        return Visits(columns=self.columns, seconds=means[None, :], rounds=self.rounds[:1])
+
     def of(self, gemm_ids: Iterable[str]) -> Seconds:
         """Return ``[rounds, len(gemm_ids)]``; a Gemm without samples is a column of NaN."""
         padded = np.column_stack([self.seconds, np.full(len(self.seconds), np.nan)])

@@ -43,6 +43,11 @@ def call(gemm: Gemm, operands: Operands) -> None:
         torch.mm(operands.a, operands.b, out=operands.c)
 
 
+def set_precision(dtype: str) -> None:
+    """Have torch multiply float32 as ``dtype`` wants it."""
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+
+
 def poison(operands: Operands) -> None:
     """Fill C with NaN, or the least integer, so that an element that the next call does not write shows."""
     dtype = operands.c.dtype

@@ -14,8 +14,7 @@ from tasks.cpu import Done
 from tasks.cuda import Events, capture
 from tasks.device import Device, Pending
 from tasks.layer_ops import Call
-from tasks.pool import L2_REUSE
-from tasks.settings import Timing
+from tasks.settings import L2_REUSE, Timing
 from tasks.windows import Windows
 
 DELAYS = 16

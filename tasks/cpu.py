@@ -13,9 +13,9 @@ from tasks import bmm
 from tasks.calls import lead_calls, shared_calls
 from tasks.device import Device, Pending, Visit
 from tasks.gemm import Gemm
-from tasks.pool import L2_REUSE, Operands, Ring
+from tasks.pool import Operands, Ring
 from tasks.records import DeviceInfo
-from tasks.settings import Timing
+from tasks.settings import L2_REUSE, Timing
 from tasks.telemetry import Window
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
@@ -101,6 +101,7 @@ class CpuDevice(Device):
             blas="MKL" if torch.backends.mkl.is_available() else None,
         )
         super().__init__(torch.device("cpu"), info)
+        self._scratch: torch.Tensor | None = None
 
     def free_bytes(self) -> int:
         return (_memory("MemAvailable") or _total_bytes()) + self._pooled_bytes()
@@ -117,6 +118,22 @@ class CpuDevice(Device):
     def soak(self, visit: Visit, timing: Timing, since: float) -> None:
         while self.clock() - since < timing.soak_min_s:
             visit.enqueue()
+
+    def flush(self) -> None:
+        if self._scratch is None:
+            self._scratch = torch.empty(L2_REUSE * self.cache_bytes, dtype=torch.uint8)
+        self._scratch.zero_()
+
+    def close(self) -> None:
+        super().close()
+        self._scratch = None
+
+    def flushed_calls(self, gemm: Gemm, operands: Operands, count: int) -> list[float]:
+        found: list[float] = []
+        for _ in range(count):
+            self.flush()
+            found.append(self._call_seconds(gemm, operands))
+        return found
 
     def _call_seconds(self, gemm: Gemm, operands: Operands) -> float:
         start = time.perf_counter_ns()

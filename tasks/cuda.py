@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tasks import bmm
-from tasks.calls import lead_calls, shared_calls
+from tasks.calls import flushes, lead_calls, shared_calls
 from tasks.device import (
     GIB,
     Device,
@@ -24,9 +24,9 @@ from tasks.device import (
     sweep_plans,
 )
 from tasks.gemm import Gemm
-from tasks.pool import L2_REUSE, Operands, Ring, sweep
+from tasks.pool import Operands, Ring, sweep
 from tasks.records import DeviceInfo
-from tasks.settings import BURST_IDLE_S, Timing
+from tasks.settings import BURST_IDLE_S, L2_REUSE, Timing
 from tasks.support import Architecture
 from tasks.telemetry import Nvml, Reading, Window
 
@@ -228,11 +228,23 @@ class CudaDevice(Device):
             self._watch.__exit__(None, None, None)
         self._watch = None
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Overwrite more than the last-level cache; also a device-side delay behind which launches queue."""
         if self._scratch is None:
             self._scratch = torch.empty(L2_REUSE * self.cache_bytes, dtype=torch.uint8, device=self.torch_device)
         self._scratch.zero_()
+
+    def flushed_calls(self, gemm: Gemm, operands: Operands, count: int) -> list[float]:
+        return [pending.seconds() for pending in [self._flushed_call(gemm, operands) for _ in range(count)]]
+
+    def _flushed_call(self, gemm: Gemm, operands: Operands) -> Pending:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        for _ in range(flushes(self.cache_bytes)):
+            self.flush()
+        start.record()
+        bmm.call(gemm, operands)
+        end.record()
+        return Events(start, end, calls=1)
 
     def _call_seconds(self, gemm: Gemm, operands: Operands) -> float:
         return self._timed_call(gemm, operands)()
@@ -260,7 +272,7 @@ class CudaDevice(Device):
         """Calls behind a delay, and whether all were launched before the device had come to the first."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         for _ in range(delay):
-            self._flush()
+            self.flush()
         start.record()
         for _ in range(calls):
             bmm.call(gemm, operands)
@@ -276,7 +288,7 @@ class CudaDevice(Device):
     def _before(self, timing: Timing, *, flush: bool) -> Callable[[], object] | None:
         if timing.power == "burst":
             return self._idle
-        return self._flush if flush else None
+        return self.flush if flush else None
 
     def _idle(self) -> None:
         self.synchronize()
@@ -328,7 +340,7 @@ class CudaDevice(Device):
                 if before is not None:
                     before()
                 for _ in range(delays):
-                    self._flush()
+                    self.flush()
 
         return CudaVisit(
             gemm,

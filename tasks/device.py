@@ -15,7 +15,6 @@ from tasks.calls import MAX_CALLS
 from tasks.care import Care, OnTrying
 from tasks.gemm import Gemm
 from tasks.pool import (
-    L2_REUSE,
     OperandPool,
     Operands,
     Ring,
@@ -25,7 +24,7 @@ from tasks.pool import (
     sweep_windows,
 )
 from tasks.records import DeviceInfo, GemmFacts
-from tasks.settings import Timing
+from tasks.settings import L2_REUSE, Timing
 from tasks.support import Architecture, unsupported
 from tasks.telemetry import Window
 
@@ -101,6 +100,14 @@ class Device(ABC):
         """Make the visits ready for Gemms that take so many seconds a call."""
 
     @abstractmethod
+    def flush(self) -> None:
+        """Overwrite more than the last-level cache."""
+
+    @abstractmethod
+    def flushed_calls(self, gemm: Gemm, operands: Operands, count: int) -> list[float]:
+        """Seconds of each of so many calls on the same operands; before each, the cache is flushed."""
+
+    @abstractmethod
     def window(self) -> Window:
         """Telemetry of what happens while it is open."""
 
@@ -173,7 +180,7 @@ class Device(ABC):
         failures: list[GemmFacts] = []
         fits = [gemm for gemm in gemms if not self._refused(gemm, care, failures)]
         while fits:
-            torch.set_float32_matmul_precision("high" if fits[0].dtype == "tf32" else "highest")
+            bmm.set_precision(fits[0].dtype)
             for _ in range(2):
                 try:
                     visits, failed = self._prepared(fits, timing, tick, care, trying)
@@ -249,26 +256,40 @@ class Device(ABC):
 
         The outcome, when asked for, is the seconds of a call, or a GemmFailure.
         """
-        operands = ring.take(gemm)
+        try:
+            checked = self.checked_call(gemm, ring.take(gemm))
+        except GemmFailure as failure:
+            return _failing(failure.status, failure.message)  # the failure itself holds on to the operands
+        seconds = self._timed_call(gemm, ring.take(gemm))
+
+        def outcome() -> float:
+            checked()
+            return seconds()
+
+        return outcome
+
+    def checked_call(self, gemm: Gemm, operands: Operands) -> Callable[[], None]:
+        """Call ``gemm`` once; what is returned waits for the result and raises GemmFailure where it is wrong.
+
+        Raises GemmFailure at once where the call is refused, or has no memory.
+        """
         bmm.poison(operands)
         try:
             bmm.call(gemm, operands)
         except torch.OutOfMemoryError as error:
-            return _failing("oom", error)
+            raise GemmFailure("oom", str(error)) from error
         except (RuntimeError, ValueError) as error:
             if not refused(error):
                 raise
             self.synchronize()  # raises where the device itself is lost, by this call or by one before it
-            return _failing("unsupported", error)
+            raise GemmFailure("unsupported", str(error).partition("\n")[0]) from error
         wrong = bmm.check(gemm, operands)
-        seconds = self._timed_call(gemm, ring.take(gemm))
 
-        def outcome() -> float:
+        def checked() -> None:
             if (message := wrong()) is not None:
                 raise GemmFailure("wrong_result", message)
-            return seconds()
 
-        return outcome
+        return checked
 
     def _timed_call(self, gemm: Gemm, operands: Operands) -> Callable[[], float]:
         """Time one call; a device that works behind Python's back answers when asked."""
@@ -300,9 +321,7 @@ def refused(error: RuntimeError | ValueError) -> bool:
     return bool(REFUSALS.search(str(error))) or not FAULTS.search(str(error))
 
 
-def _failing(status: str, error: Exception) -> Callable[[], float]:
-    message = str(error).partition("\n")[0] if status == "unsupported" else str(error)
-
+def _failing(status: str, message: str) -> Callable[[], float]:
     def outcome() -> float:
         raise GemmFailure(status, message)
 

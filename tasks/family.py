@@ -52,7 +52,7 @@ class FamilyKey:
     role: str
     h: int | None
     tp: int
-    batch: int
+    batch: int | None
     seq: int | None
     dtype: str
     axis: str = "d_ff"
@@ -64,13 +64,14 @@ class FamilyKey:
         """A readable key: ``mlp-h4096-tp8-b4-s2048-fp16``, ``attn-h4096-kv8-tp1-b4-s2048-fp16-by-a``."""
         h = "" if self.h is None else f"-h{self.h}"
         fixed = "".join(f"-{ID_LETTERS.get(name, name)}{value}" for name, value in self.fixed)
+        batch = "" if self.batch is None else f"-b{self.batch}"
         seq = "" if self.seq is None else f"-s{self.seq}"
         by = "" if self.axis == "d_ff" or self.axis in dict(self.fixed) else f"-by-{self.axis}"
         passes = "" if self.passes == "fwd" else f"-{self.passes}"
-        return f"{self.role}{h}{fixed}-tp{self.tp}-b{self.batch}{seq}-{self.dtype}{passes}{by}"
+        return f"{self.role}{h}{fixed}-tp{self.tp}{batch}{seq}-{self.dtype}{passes}{by}"
 
     def dimensions(self, candidate: Candidate) -> dict[str, int]:
-        """Every dimension of one Candidate but tp, batch and seq, by name."""
+        """Every dimension of one Candidate but tp, seq and a fixed batch, by name."""
         own = {} if self.h is None else {"h": self.h}
         return {**own, **dict(self.fixed), self.axis: candidate.value, **dict(candidate.follows)}
 

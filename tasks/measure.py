@@ -1,10 +1,10 @@
-"""Measure a Bundle on a device: prepare, soak, rounds; the protocol ``interleaved`` and the way to ``seed``."""
+"""Measure a Bundle on a device: prepare, soak, rounds; the protocol ``interleaved`` and the way to the others."""
 
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from tasks import seed_protocol
+from tasks import seed_protocol, sequential
 from tasks.care import Care
 from tasks.device import NO_CARE, Device, Pending, Visit
 from tasks.family import Bundle
@@ -41,6 +41,8 @@ def measure_bundle(
         try:
             if timing.protocol == "seed":
                 return seed_protocol.measure(device, bundle, report, stop, care)
+            if timing.protocol == "sequential":
+                return sequential.measure(device, bundle, timing, report, stop, care)
             return _interleaved(device, bundle, timing, report, stop, care)
         finally:
             device.worked_at = device.clock()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from tasks.gemm import Gemm
+from tasks.settings import L2_REUSE
 
 TORCH_DTYPE = {
     "fp16": torch.float16,
@@ -34,10 +35,6 @@ INTEGERS = (-32, 32)
 
 LEAST_SCALE = 1.25
 """fp8's scales lie between this and one more: a product without them, or with another row's, is a wrong result."""
-
-L2_REUSE = 3
-"""Bytes touched between two uses of the same byte, in units of the last-level cache."""
-
 
 MOST_WINDOWS = 2**17
 """Of a ring: enough for Gemms of 1.4 kB and a cache of 60 MiB."""

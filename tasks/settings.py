@@ -3,12 +3,15 @@
 import math
 from dataclasses import dataclass
 
-PROTOCOLS = ("interleaved", "seed")
+PROTOCOLS = ("interleaved", "seed", "sequential")
+BASELINES = ("seed", "sequential")
+"""How others measure, to compare with: one shape after another, without rounds in which drift would cancel."""
+
 L2_REGIMES = ("rotate", "hot", "flush")
 POWER_REGIMES = ("sustained", "burst")
 GOALS = ("full", "top")
 """What the rounds are for: the whole order, or a best Candidate that is within ``tie_pct`` of every other."""
-PROTOCOL_VERSION = {"interleaved": 1, "seed": 1}
+PROTOCOL_VERSION = {"interleaved": 1, "seed": 1, "sequential": 1}
 """Raised when a protocol's procedure changes: rankings never mix versions."""
 
 COOL_S = 10.0
@@ -16,6 +19,9 @@ COOL_S = 10.0
 
 BURST_IDLE_S = 0.02
 """``timing.power=burst``: rest before each visit, on a GPU."""
+
+L2_REUSE = 3
+"""Bytes touched between two uses of the same byte, in units of the last-level cache."""
 
 LOOK_GROWTH = 1.4
 """The order is looked at after the least rounds, then each time that the rounds have grown by this factor."""
@@ -44,6 +50,7 @@ class Timing:
     visit_us: float = 500.0
     soak_min_s: float = 2.0
     soak_max_s: float = 30.0
+    warmup_s: float = 30.0  # of the protocol sequential
     seed: int = 0
     redo_throttled: int = 2
     goal: str = "top"
@@ -67,9 +74,14 @@ class Timing:
         return min(self.max_rounds, MIN_ROUNDS[goal]) if self.min_rounds is None else self.min_rounds
 
     @property
+    def cache(self) -> str:
+        """What a timed call finds in the L2 cache, as it is recorded: ``l2``, except where the protocol flushes it."""
+        return "flush" if self.protocol == "sequential" else self.l2
+
+    @property
     def looks(self) -> tuple[int, ...]:
         """After how many rounds the order is looked at; every look may stop them, so each has its share of error."""
-        if self.protocol == "seed":
+        if self.protocol in BASELINES:
             return (1,)
         found = [self.least_rounds]
         while found[-1] < self.max_rounds:

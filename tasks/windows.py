@@ -6,7 +6,8 @@ from math import ceil, prod
 import torch
 
 from tasks.component import Component, gemms
-from tasks.pool import L2_REUSE, OperandPool, Ring, padded, ring_elements
+from tasks.pool import OperandPool, Ring, padded, ring_elements
+from tasks.settings import L2_REUSE
 
 
 def elements(component: Component) -> int:

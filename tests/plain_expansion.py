@@ -54,7 +54,7 @@ def brought_down(spec: object, shape: Shape) -> int:
 
 
 def family(config: Config, role: Role, base: Shape, found: Plain) -> None:
-    chosen = config.space.around in role.dimensions
+    chosen = config.space.around in (*role.dimensions, "batch")
     axis = config.space.around if chosen else role.axis
     width = spec_of(config, role, "d_ff") if "d_ff" in role.dimensions else None
     follows_h = axis == "h" and is_ratio(width)
@@ -90,8 +90,7 @@ def family(config: Config, role: Role, base: Shape, found: Plain) -> None:
         if isinstance(made, Candidate):
             candidates[value] = made
             known = FamilyKey(**key).dimensions(made)
-            h = known.pop("h")
-            holds[value] = where.evaluate(h=h, tp=shape.tp, batch=shape.batch, seq=shape.seq, **known)
+            holds[value] = where.evaluate(tp=shape.tp, seq=shape.seq, **{"batch": shape.size("batch"), **known})
             lacking = {name for name in where.names if name not in known and getattr(shape, name, None) is None}
         else:
             reasons[value] = made
@@ -142,6 +141,8 @@ def candidate(
 def local_dim(role: Role, shape: Shape, axis: str) -> int:
     if axis == "d_ff":
         return shape.size("d_ff") // shape.tp
+    if axis == "batch":
+        return shape.size("batch") * (shape.seq or 1)
     if axis == "v":
         return shape.padded_v // shape.tp
     if axis in ("a", "kv") or ("head_dim" in role.dimensions and shape.head_dim is None):

@@ -19,6 +19,7 @@ HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}%{x}<
 SHARD: dict[str, Any] = {
     **dict.fromkeys(ENVIRONMENT),
     **{"uuid": "GPU-0", "bundle_id": "b", "attempt": 1, "family_id": "f", "device_kind": "cuda", "gpu": "NVIDIA H200"},
+    "protocol": "interleaved",
     **{"host": "node1", "sm_clock_mean_mhz": 1650.0, "sm_clock_min_mhz": 1320.0, "memory_clock_mean_mhz": 3201.0},
     **{"temperature_max_c": 61.0, "power_mean_w": 690.0, "window_energy_j": 1725.0, "power_limited": True},
     **{"throttled": False, "reasons": [], "started_utc": None, "prepare_s": 0.0, "soak_s": 0.0, "measuring_s": 2.0},

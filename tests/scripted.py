@@ -98,6 +98,15 @@ class ScriptedDevice(Device):
         self.soaks.append(visit.gemm)
         self.now = max(self.now, since + timing.soak_min_s)
 
+    def flush(self) -> None:
+        """There is no cache."""
+
+    def flushed_calls(self, gemm: Gemm, operands: Operands, count: int) -> list[float]:
+        """Let the device's time pass."""
+        self.log.append(("flushed", gemm))
+        self.now += count * self.cost(gemm)
+        return [self.cost(gemm)] * count
+
     def _call_seconds(self, gemm: Gemm, operands: Operands) -> float:
         return self.cost(gemm)
 

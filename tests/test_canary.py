@@ -70,7 +70,7 @@ def test_its_settings_follow_the_sweep_only_in_how_the_first_one_loads_the_devic
     assert (timing.min_rounds, timing.max_rounds, timing.redo_throttled) == (10, 10, 0)
     assert (timing.protocol, timing.l2, timing.power) == ("interleaved", "rotate", "sustained")
     assert (timing.soak_min_s, timing.soak_max_s) == (sweep.soak_min_s, sweep.soak_max_s)
-    for unloaded in (Timing(power="burst"), Timing(protocol="seed")):
+    for unloaded in (Timing(power="burst"), Timing(protocol="seed"), Timing(protocol="sequential")):
         assert canary_timing(unloaded).soak_max_s == 0.0
         assert canary_timing(unloaded).protocol == "interleaved"
 

@@ -134,7 +134,7 @@ WRONG = [
     ("plan space.h=010", ["octal"]),
     ("plan space.roles=mlp_dwn", ["unknown role 'mlp_dwn'; did you mean mlp_down"]),
     ("plan space.dtype=fp4", ["unknown dtype 'fp4'"]),
-    ("plan timing.protocol=fast", ["unknown protocol 'fast'; there are: interleaved, seed"]),
+    ("plan timing.protocol=fast", ["unknown protocol 'fast'; there are: interleaved, seed, sequential"]),
     ("plan timing.min_rounds=200", ["timing.min_rounds <= timing.max_rounds must hold, but got 200 and 100"]),
     ("plan cluster.gpu=h10", ["unknown GPU 'h10'"]),
     ("run run.name=a/b", ["'a/b' cannot name a run"]),

@@ -192,6 +192,16 @@ def test_other_settings_of_timing_are_listed(tmp_path: Path, capsys: pytest.Capt
     assert found(capsys, *sides)["environment"] == [{"name": "timing.race_pct", "values": ["10.0", "1000.0"]}]
 
 
+@pytest.mark.parametrize(("protocol", "listed"), [("interleaved", 0), ("sequential", 1)])
+def test_a_warm_up_is_listed_where_it_has_a_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, listed: int
+) -> None:
+    sides = [run(tmp_path / name, up_family([64]), cost=per_flop({})) for name in "ab"]
+    for side, warmup_s in zip(sides, (30.0, 0.0), strict=True):
+        RunStore.open(Path(side)).update_manifest(config={"timing": {"protocol": protocol, "warmup_s": warmup_s}})
+    assert [each["name"] for each in found(capsys, *sides)["environment"]] == ["timing.warmup_s"] * listed
+
+
 def test_a_gpu_that_the_catalogue_has_not_has_no_regime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     strange = replace(DEVICE, kind="cpu", gpu="a CPU")
     paths = [run(tmp_path / name, up_family([64]), cost=per_flop({}), device=strange) for name in "ab"]
@@ -244,8 +254,8 @@ def test_rank_correlations_are_scipys() -> None:
 # What must not be compared
 
 
-def seed_run(path: Path) -> str:
-    return run(path, up_family([64]), cost=per_flop({}), timing=Timing(protocol="seed"))
+def seed_run(path: Path, protocol: str = "seed") -> str:
+    return run(path, up_family([64]), cost=per_flop({}), timing=Timing(protocol=protocol))
 
 
 Words = Callable[[Path], Sequence[str]]
@@ -285,6 +295,16 @@ REFUSED: list[tuple[str, Words, str]] = [
         "gate of the seed's protocol",
         lambda path: [seed_run(path / "a"), seed_run(path / "b"), "--fail-if-slower=3"],
         "no interval",
+    ),
+    (
+        "gate of shapes one after another",
+        lambda path: [*(seed_run(path / name, "sequential") for name in "ab"), "--fail-if-slower=3"],
+        "protocol sequential has no rounds, and so no interval",
+    ),
+    (
+        "the seed and one after another",
+        lambda path: [seed_run(path / "a"), seed_run(path / "b", "sequential")],
+        "protocol seed and sequential",
     ),
     (
         "gate across GPUs",

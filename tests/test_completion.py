@@ -44,7 +44,7 @@ CASES: dict[str, set[str]] = {
     "gemm-orchestrator run resume=examples/h200-h": {"examples/h200-heads "},
     "gemm-orchestrator plan conf=h200 model=ll": {name for name in names() if name.startswith("ll")},
     "gemm-orchestrator plan space.roles=mlp,mlp_": {f"mlp,{name}" for name in ROLES if name.startswith("mlp_")},
-    "gemm-orchestrator plan --json timing.protocol=": {"interleaved", "seed"},
+    "gemm-orchestrator plan --json timing.protocol=": {"interleaved", "seed", "sequential"},
     "gemm-orchestrator plan space.h.st": {"space.h.start=", "space.h.stop=", "space.h.step="},
     "gemm-orchestrator status ": EXAMPLES,
     "gemm-orchestrator status --json --c": {""},  # one form at a time

@@ -52,7 +52,7 @@ def test_the_schema_keys_are_frozen() -> None:
         *(f"space.{name}" for name in ("expert_d_ff", "model", "where")),
         *(f"timing.{name}" for name in ("protocol", "l2", "power", "min_rounds", "max_rounds", "max_seconds")),
         *(f"timing.{name}" for name in ("tie_pct", "race_pct", "confidence", "lead_calls", "visit_us")),
-        *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "seed", "redo_throttled", "goal")),
+        *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "warmup_s", "seed", "redo_throttled", "goal")),
         *(f"cluster.{name}" for name in ("gpu", "address", "start_timeout_s", "placement", "canary_every", "max_gpus")),
         *(f"cluster.{name}" for name in ("fallback", "keep_s", "reference_gpu")),
         *(f"run.{name}" for name in ("dir", "name", "max_failure_share", "least_deadline_s")),
@@ -98,7 +98,7 @@ def test_auto_falls_back_to_the_cpu_sweep() -> None:
 def test_the_cpu_sweep_is_small() -> None:
     cpu = compose("cpu")
     assert cpu.space.dtype == ["fp32"]
-    assert cpu.timing.soak_max_s == 0
+    assert (cpu.timing.soak_max_s, cpu.timing.warmup_s) == (0, 0)
     assert max(expand(cpu.space.h)) <= 512
 
 
@@ -176,7 +176,7 @@ def test_the_printed_configuration_reads_back(name: str, tmp_path: Path) -> None
 def test_keys_list_every_key_with_type_default_and_help() -> None:
     table = {name: (takes, default, text) for name, takes, default, text in keys()}
     assert list(table) == list(schema_keys())
-    assert table["timing.protocol"][:2] == ("interleaved|seed", "interleaved")
+    assert table["timing.protocol"][:2] == ("interleaved|seed|sequential", "interleaved")
     assert table["space.d_ff"][1] == "{ratio: 8/3, distance: 100, step: 4}"
     assert table["space.roles"][0] == "a list of role names"
     assert table["space.pass"][:2] == ("a list of fwd|bwd", "[fwd]")
@@ -233,7 +233,7 @@ WRONG_ARGUMENTS = [
     ("space.roles=[]", "space.roles: [] is no list of names; there are: seed_bmm, mlp_up"),
     ("space.roles=3", "3 is no list of names"),
     ("space.dtype=fp61,int4", "unknown dtype 'fp61'; did you mean fp16? there are: fp16, bf16, fp32, tf32, "),
-    ("timing.protocol=sed", "unknown protocol 'sed'; did you mean seed? there are: interleaved, seed"),
+    ("timing.protocol=sed", "unknown protocol 'sed'; did you mean seed? there are: interleaved, seed, sequential"),
     ("timing.l2=cold", "unknown L2 regime 'cold'; there are: rotate, hot, flush"),
     ("timing.power=Burst", "unknown power regime 'Burst'; did you mean burst?"),
     ("timing.confidence=1", "timing.confidence: 0 < value < 1 must hold, but got 1"),

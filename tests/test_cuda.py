@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks import bmm, cuda
+from tasks import bmm, calls, cuda
 from tasks.cuda import CudaDevice, settled
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm, kind_of
@@ -124,6 +124,18 @@ def test_a_family_is_measured_in_one_way(device: CudaDevice, changes: dict[str, 
     assert {sample.lead_calls for sample in result.samples} == {lead}
     assert (result.rounds, len(result.samples)) == (3, 9)
     assert device.soaked == (timing.power == "sustained")
+
+
+def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushes: list[int] = []
+    monkeypatch.setattr(calls, "FLUSH_BYTES", 2 * 3 * 2**20)  # two flushes of this cache of 1 MiB
+    monkeypatch.setattr(device, "flush", lambda: flushes.append(FakeEvent.calls))
+    before, timing = FakeEvent.calls, Timing(protocol="sequential", warmup_s=0.0)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    assert [sample.seconds for sample in result.samples] == pytest.approx([CALL_S] * 200)
+    assert {(facts.status, facts.launch) for facts in result.facts} == {("ok", "stream")}
+    told = [number - before for number in flushes]
+    assert told[::2] == told[1::2] == [*range(1, 151), *range(152, 302)]  # the first call of each is checked
 
 
 def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,20 @@ def takes(seconds: float) -> Cost:
     return lambda gemm, number: seconds
 
 
-def add(store: RunStore, item: Family | Bundle, cost: Cost, *, rounds: int = 20, gpu: str = DEVICE.gpu) -> None:
-    measured = measurement(item, cost, rounds=rounds, device=replace(DEVICE, gpu=gpu))
-    store.write_shard(shard_table(as_bundle(item), measured, Timing(), attempt=1, code_version="1", plan_hash="p"))
+def add(
+    store: RunStore,
+    item: Family | Bundle,
+    cost: Cost,
+    *,
+    rounds: int = 20,
+    gpu: str = DEVICE.gpu,
+    protocol: str = "interleaved",
+) -> None:
+    measured, timing = (
+        measurement(item, cost, rounds=rounds, device=replace(DEVICE, gpu=gpu)),
+        Timing(protocol=protocol),
+    )
+    store.write_shard(shard_table(as_bundle(item), measured, timing, attempt=1, code_version="1", plan_hash="p"))
 
 
 def selected(store: RunStore, request: Request = CSV, *, best: bool = False) -> Selection:
@@ -62,6 +73,14 @@ def test_a_gemm_of_two_families_has_the_median_of_all_its_samples_once(store: Ru
     assert entry.spread.mean == pytest.approx((20 * 1e-3 + 11 * 3e-3) / 31)
     assert [use.point["role"] for use in entry.uses] == ["mlp", "mlp_up"]
     assert found.left_out == {REPEATED: 1}
+
+
+def test_of_shapes_one_after_another_it_is_the_mean_of_the_calls(store: RunStore) -> None:
+    add(store, up_family([128]), lambda gemm, call: 1e-3 if call else 11e-3, rounds=100, protocol="sequential")
+    add(store, mlp_family([64]), takes(1e-3), rounds=100, protocol="sequential")
+    (entry,) = (entry for entry in selected(store).entries if entry.gemm.gemm_id == SHARED)
+    assert entry.seconds == pytest.approx(1e-3 + 10e-3 / 200)
+    assert entry.spread.samples == 200
 
 
 def test_families_of_one_bundle_share_their_samples(store: RunStore) -> None:

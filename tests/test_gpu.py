@@ -16,9 +16,9 @@ from tasks.device import Visit, open_device
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import ELEMENT_BYTES, KIND, Gemm, kind_of
 from tasks.measure import measure_bundle
-from tasks.pool import L2_REUSE, Operands, padded
+from tasks.pool import Operands, padded
 from tasks.records import GemmFacts, Measurement
-from tasks.settings import BURST_IDLE_S, Timing
+from tasks.settings import BURST_IDLE_S, L2_REUSE, Timing
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")]
 
@@ -330,6 +330,27 @@ def test_the_seeds_protocol_has_one_sample_a_shape(opened: CudaDevice) -> None:
     assert {(facts.status, facts.launch) for facts in result.facts} == {("ok", "stream")}
     ok(result, *gemms)
     assert result.stop_reason == "fixed"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "tf32", "fp8"])
+def test_one_after_another_each_shape_has_100_samples_with_a_cold_cache(opened: CudaDevice, dtype: str) -> None:
+    gemms = (
+        [DECODE, mm(4096, 4096, 4096)] if dtype == "fp16" else [mm(64, 512, 1024, dtype), mm(8192, 4096, 4096, dtype)]
+    )
+    if reason := opened.unsupported(gemms[0]):
+        pytest.skip(reason)
+    opened.soaked = False
+    result = measure_bundle(opened, bundle(*gemms), Timing(protocol="sequential", warmup_s=0.5))
+    assert {facts.gemm_id: (facts.status, facts.launch) for facts in result.facts} == {
+        gemm.gemm_id: ("ok", "stream") for gemm in gemms
+    }
+    assert [s.gemm_id for s in result.samples] == [gemm.gemm_id for gemm in gemms for _ in range(100)]
+    assert 0.5 <= result.soak_s < 1.5
+    for gemm in gemms:
+        seconds = [s.seconds for s in result.samples if s.gemm_id == gemm.gemm_id]
+        assert gemm.flops / PEAK_FLOPS < min(seconds)
+        assert max(sorted(seconds)[:90]) < 2 * min(seconds)  # no launch is in them
+    opened.close()
 
 
 def test_a_gemm_larger_than_the_device_is_skipped_and_the_others_are_measured(opened: CudaDevice) -> None:

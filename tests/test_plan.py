@@ -12,6 +12,7 @@ from orchestrator import cli
 from orchestrator.call_time import call_seconds
 from orchestrator.catalogue import load
 from orchestrator.config import compose
+from orchestrator.deadline import deadline_s
 from orchestrator.plan import Estimate, bundle_estimate, plan, reference, total
 from orchestrator.schema import Cluster, Config, Space
 from orchestrator.space import expand_space
@@ -19,6 +20,7 @@ from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm, kind_of
 from tasks.settings import Timing
 from tests.builders import round_spec
+from tests.fakes import device_info
 
 ROOT = Path(cli.__file__).parents[1]
 
@@ -104,6 +106,33 @@ def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
     drawn = 2 * (10_000**2 + 1000**2) / 1.1e8  # A and B of each, drawn on the CPU
     assert found.least_s == found.most_s == pytest.approx(150 * (LONG_S + 9.5e-6) + drawn)
     assert found.samples == 2
+
+
+def test_one_after_another_150_flushed_calls_are_made_of_each_after_a_warm_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    timing = Timing(protocol="sequential")
+    found = bundle_estimate(bundle(cube(10_000), cube(1000)), replace(SPEC, l2_mb=50, llc_mb=200), timing)
+    flush = 2e-6 + 3 * 200e6 / 0.8e12
+    assert found.least_s == found.most_s == pytest.approx(2 * 0.006 + 150 * (LONG_S + 9.5e-6 + 2 * flush))
+    assert found.samples == 200
+    words = ["space.h=4096", "space.roles=seed_bmm", "space.tp=1", "timing.protocol=sequential"]
+    warm, cold = ([*map(int, walls(capsys, *words, f"timing.warmup_s={s}")[0].split()[2:5:2])] for s in (30, 0))
+    assert [a - b for a, b in zip(warm, cold, strict=True)] == pytest.approx([30, 30], abs=1)
+    assert warm[0] == warm[1]
+    assert "protocol sequential, L2 flush" in unwrapped(planned(capsys, "conf=h200", *words))
+
+
+def test_a_worker_that_warms_up_may_take_that_much_longer_and_measures_once() -> None:
+    device = replace(device_info("A"), gpu="unknown", l2_bytes=50 * 10**6)
+    one = bundle(cube(1000))
+    long, short = (
+        deadline_s(one, device, Timing(protocol="sequential", warmup_s=seconds, redo_throttled=9), 0.0)
+        for seconds in (40.0, 10.0)
+    )
+    assert long - short == pytest.approx(30)
+    call, flush = 2e9 / (0.7 * 2e12), 3 * 50e6 / (0.8 * 50e9)  # what such a device does at least
+    assert short == pytest.approx(10 + 10 * (0.006 + 150 * (call + flush)), rel=0.02)
 
 
 def test_bundles_run_one_after_another() -> None:

@@ -16,7 +16,6 @@ from tasks.device import outrun_cache, sweep_elements, sweep_plan
 from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm, kind_of
 from tasks.pool import (
     ALIGN,
-    L2_REUSE,
     OperandPool,
     Operands,
     Ring,
@@ -27,6 +26,7 @@ from tasks.pool import (
     ring_elements,
     sweep,
 )
+from tasks.settings import L2_REUSE
 
 CPU = torch.device("cpu")
 SIZES = st.sampled_from([1, 7, 16, 64, 100, 300, 1000])

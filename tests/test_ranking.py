@@ -106,13 +106,16 @@ def test_one_gemm_per_candidate_by_hand(store: RunStore) -> None:
         ("kv", ("space.h=256", "space.kv=1,2"), (1, 2)),
         ("v", ("space.h=256", "space.v=1024,1152"), (1024, 1152)),
         ("experts", ("space.h=256", "space.experts=4,8"), (4, 8)),
+        ("batch", ("space.h=256", "space.batch=2,4"), (2, 4)),
     ],
 )
 def test_whatever_is_chosen_its_values_compete(
     store: RunStore, around: str, words: tuple[str, ...], values: tuple[int, int]
 ) -> None:
     """Of the two, the second takes a tenth longer for each FLOP."""
-    role = {"d_ff": "layer", "h": "layer", "a": "attention", "kv": "qkv", "v": "logits", "experts": "experts"}[around]
+    role = {"d_ff": "layer", "h": "layer", "a": "attention", "kv": "qkv", "v": "logits", "experts": "experts"}.get(
+        around, "attn_out"
+    )
     fixed = ("space.a=4", "space.v=1024", "space.experts=4", "space.topk=1", "space.tp=1", "space.batch=8")
     small = ("space.seq=8", "space.dtype=fp16", f"space.roles={role}", f"space.around={around}")
     (family,) = expand_space(compose("cpu", [*fixed, *small, *words])).families
@@ -188,6 +191,56 @@ def test_one_round_gives_an_order_without_intervals(store: RunStore) -> None:
     assert places(rows) == [(128, 1, 1), (256, 2, 2)]
     assert (rows[1]["relative"], rows[1]["relative_low"], rows[1]["relative_high"]) == (pytest.approx(2.0), None, None)
     assert (rows[1]["speedup"], rows[1]["speedup_low"], rows[1]["cv"]) == (pytest.approx(0.5), None, None)
+
+
+def sequentially(family: Family, cost: Cost) -> Measurement:
+    """100 calls of each Gemm as the protocol leaves them, of which the ``number``-th takes ``cost(gemm, number)``."""
+    samples = (
+        Sample(gemm_id=gemm.gemm_id, round=call, position=i, calls=1, lead_calls=0, seconds=cost(gemm, call))
+        for i, gemm in enumerate(family.gemms)
+        for call in range(100)
+    )
+    return measurement(family, cost, rounds=1, samples=tuple(samples), resolved=False, stop_reason="fixed")
+
+
+def test_of_shapes_measured_one_after_another_the_means_decide_and_their_calls_give_no_interval(
+    store: RunStore,
+) -> None:
+    level = per_flop({128: 1.0, 256: 1.02})
+
+    def cost(gemm: Gemm, call: int) -> float:
+        return level(gemm, call) * (1 + (call - 49.5) / 1000)  # as if the rounds cancelled: call by call it is 1.02
+
+    family = up_family([128, 256], baseline=128)
+    keep(store, family, sequentially(family, cost), timing=Timing(protocol="sequential"))
+    rows = ranked(store)
+    assert places(rows) == [(128, 1, 1), (256, 2, 2)]
+    assert (rows[1]["relative"], rows[1]["relative_low"], rows[1]["speedup_low"]) == (pytest.approx(1.02), None, None)
+    assert {(row["rounds"], row["samples"], row["l2"], row["resolved"]) for row in rows} == {(1, 100, "flush", False)}
+    fast = family.gemms[0].flops * 1e-12
+    assert rows[0]["p5_s"] / fast == pytest.approx(1 + (4.95 - 49.5) / 1000)  # numpy's: 5% of the way from 0 to 99
+    assert rows[0]["cv"] == pytest.approx(np.std(np.arange(100), ddof=1) / 1000)
+
+
+def test_the_figure_of_a_shape_measured_alone_is_the_mean_of_its_calls(store: RunStore) -> None:
+    family = mlp_family([128, 256])
+    level = per_flop({})
+    slow = {128: 2.0}  # one call in ten: no median would show it
+
+    def cost(gemm: Gemm, call: int) -> float:
+        return level(gemm, call) * (slow.get(gemm.k, 1.0) if call % 10 == 0 else 1.0)
+
+    keep(store, family, sequentially(family, cost), timing=Timing(protocol="sequential"))
+    rows = ranked(store)
+    assert [row["d_ff"] for row in rows] == [256, 128]
+    gate_up, down = rows[1]["parts"]
+    assert (down["seconds"], gate_up["seconds"]) == (
+        pytest.approx(1.1 * 2e-12 * 32 * 64 * 128),
+        pytest.approx(2e-12 * 32 * 64 * 256),
+    )
+    assert rows[1]["seconds"] == pytest.approx(gate_up["seconds"] + down["seconds"])
+    assert rows[1]["tflops"] == pytest.approx(1 / (2 / 3 + 1.1 / 3))
+    assert rows[1]["samples"] == 200
 
 
 def test_an_undecided_family_says_so(store: RunStore) -> None:

@@ -67,7 +67,7 @@ COSTS = per_flop({128: 1.0, 256: 1.002, 384: 1.3, 512: 1.0})
         st.tuples(
             st.sampled_from([64, 1024, 128]),  # 1024 is before 128 among the files, and after it in the ranking
             st.sampled_from(["up", "mlp"]),
-            st.sampled_from([1, 3, 5, 24]),
+            st.sampled_from([1, 3, 5, 24, 100]),
             st.sampled_from(["whole", "whole", "races", "fails", "again", "elsewhere", "backwards"]),
             st.sampled_from([2, 4]),
         ),
@@ -90,7 +90,7 @@ def test_it_has_the_rows_of_the_ranking(
     for h, kind, rounds, how, candidates in families:
         values = [128, 256, 384, 512][:candidates][:: -1 if how == "backwards" else 1]
         family = (up_family if kind == "up" else mlp_family)(values, h=h, baseline=256)
-        timing = Timing(protocol="seed") if rounds == 1 else Timing()
+        timing = Timing(protocol={1: "seed", 100: "sequential"}.get(rounds, "interleaved"))
 
         def races(gemm: Gemm, number: int) -> float:
             return float("nan") if 384 in (gemm.n, gemm.k) and number > 2 else COSTS(gemm, number)
@@ -211,6 +211,7 @@ def test_only_whole_families_are_regular() -> None:
             "first_round": [0, 0, None, None],
             "flops": [1] * 4,
             "baseline": [False] * 4,
+            "protocol": ["interleaved"] * 4,
             "value": [1, 2, 1, 2],
             "part": ["up"] * 4,
             "tie_pct": [0.5] * 4,

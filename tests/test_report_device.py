@@ -1,5 +1,6 @@
 """Devices in a report: what each did, and its course."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -10,6 +11,7 @@ from orchestrator.fleet import DeviceSummary, Fleet
 from orchestrator.ranking import Ranking
 from orchestrator.report.device import courses, devices, round_levels
 from orchestrator.report.source import open_runs
+from orchestrator.visits import Visits, shard_key
 from tests.reports import EXAMPLES, made_run
 
 BEGIN = datetime(2026, 11, 29, 10, tzinfo=UTC)
@@ -64,6 +66,16 @@ def test_a_course_runs_in_minutes_from_the_runs_first_shard() -> None:
     (found,) = courses(made_run([], shards=shards), ["GPU-0"])
     assert found.minutes == [6.5]  # five, one of waiting, and the middle of the one of measuring
     assert (found.clock_mean, found.power, found.temperature) == ([1650.0], [None], [61.0])
+
+
+@pytest.mark.parametrize(("protocol", "points"), [("interleaved", 3), ("sequential", 0), ("seed", 0)])
+def test_calls_of_shapes_one_after_another_are_no_course(protocol: str, points: int) -> None:
+    shard = {"started_utc": BEGIN, "protocol": protocol}
+    run = made_run([], shards=[shard])
+    seconds = np.array([[1.0, 2.0], [1.0, 2.0], [1.1, 2.2]])
+    visits = {shard_key(run.shards[0]): Visits(columns={"a": 0, "b": 1}, seconds=seconds, rounds=np.arange(3))}
+    (found,) = courses(made_run([], shards=[shard], ranking=replace(run.ranking, visits=visits)), ["GPU-0"])
+    assert (len(found.level), len(found.minutes)) == (points, 1)
 
 
 def test_canaries_are_compared_with_their_median() -> None:

@@ -61,6 +61,11 @@ def test_what_was_not_measured_is_counted() -> None:
     assert found.sentence.endswith("Not measured: 2 oom.")
 
 
+def test_where_all_have_as_many_parameters_none_has_the_fewest() -> None:
+    alike = [row(64, 1.001, 1, axis="batch", params=1000), row(128, 1.0, 1, axis="batch", params=1000)]
+    assert verdict(alike).sentence.count("parameters") == 0
+
+
 def test_a_family_of_failures_says_so() -> None:
     found = verdict([row(64, 1.0, 1) | FAILED])
     assert (found.best, found.sentence) == (None, "Nothing was measured: 1 oom.")
@@ -81,6 +86,7 @@ def test_what_makes_an_order_doubtful_is_in_the_sentence() -> None:
             {"protocol": "seed", "resolved": False, "stop_reason": "interrupted"},
             "One figure a shape: no intervals; not all (interrupted)",
         ),
+        ({"protocol": "sequential", "resolved": False, "stop_reason": "fixed"}, "what drifted is part of the figures"),
         ({"resolved": False, "stop_reason": "max_seconds, resolved"}, "not resolved (max_seconds)"),
     ]
     for change, words in told:
@@ -96,3 +102,4 @@ def test_whether_the_order_is_resolved_is_known_beside_what_is_told() -> None:
         throttled=True, resolved=False, stop_reason="max_rounds"
     )  # the sentence tells of the throttling
     assert resolved(protocol="seed", resolved=False, stop_reason="fixed")
+    assert resolved(protocol="sequential", resolved=False, stop_reason="fixed")

@@ -152,10 +152,13 @@ def test_a_bundle_that_has_got_further_gemms_has_not_ended(store: RunStore) -> N
     assert ended(former(store, "split", 10, planned=plan(fewer))) == {"NVIDIA H200": {fewer.bundle_id}}
 
 
-def test_an_interrupted_bundle_of_the_seeds_protocol_has_not_ended_whatever_the_least_rounds(store: RunStore) -> None:
+@pytest.mark.parametrize("protocol", ["seed", "sequential"])
+def test_an_interrupted_bundle_without_rounds_has_not_ended_whatever_the_least_rounds(
+    store: RunStore, protocol: str
+) -> None:
     measured = measurement(SMALL, per_flop({64: 1.0, 128: 2.0}), rounds=1, stop_reason="interrupted")
-    seed = Timing(protocol="seed")
-    store.write_shard(shard_table(SMALL, measured, seed, attempt=1, code_version="1", plan_hash="x"))
+    timing = Timing(protocol=protocol)
+    store.write_shard(shard_table(SMALL, measured, timing, attempt=1, code_version="1", plan_hash="x"))
     assert ended(former(store, "split", 1)) == {"NVIDIA H200": set()}
 
 

@@ -140,4 +140,4 @@ def test_mlp_is_gate_up_and_then_down(shape: Shape) -> None:
 def test_the_seeds_bmm_does_not_know_a_sequence(shape: Shape) -> None:
     other = Shape(h=shape.h, tp=shape.tp, batch=shape.batch, seq=None, d_ff=shape.d_ff, dtype=shape.dtype)
     assert gemms("seed_bmm", shape) == gemms("seed_bmm", other)
-    assert shape.tp * flops("seed_bmm", other) == 2 * shape.batch * shape.size("h") ** 2 * shape.size("d_ff")
+    assert shape.tp * flops("seed_bmm", other) == 2 * shape.size("batch") * shape.size("h") ** 2 * shape.size("d_ff")

@@ -67,6 +67,22 @@ def test_d_ff_that_follows_h_is_brought_down_to_what_tp_divides() -> None:
     assert points(family) == [{"h": 256, "d_ff": 680, "a": 8, "kv": 8, "head_dim": 32}]
 
 
+def test_the_batch_is_chosen_in_any_role_and_what_it_aligns_is_the_tokens() -> None:
+    words = ("space.roles=attn_out,mlp", "space.a=4", "space.d_ff=512", "space.tp=2", "space.around=batch")
+    one, two = expand(*words, "space.batch={start: 1, stop: 3, step: 1, baseline: 2}").families
+    assert (one.batch, one.family_id) == (None, "attn_out-h256-a4-tp2-s16-fp32-by-batch")
+    assert two.family_id == "mlp-h256-f512-tp2-s16-fp32-by-batch"
+    assert [part.gemm.m for candidate in one.candidates for part in candidate.parts] == [16, 32, 48]
+    assert [(c.value, c.baseline, c.local_dim) for c in two.candidates] == [
+        (1, False, 16),
+        (2, True, 32),
+        (3, False, 48),
+    ]
+    assert points(two)[2] == {"h": 256, "d_ff": 512, "batch": 3}
+    held = only(expand(*words, "space.roles=mlp", "space.batch=1,2,3,4", "space.where=batch % 2 == 0"))
+    assert [candidate.value for candidate in held.candidates] == [2, 4]
+
+
 def test_the_vocabulary_is_chosen_and_values_of_one_padded_size_are_measured_once() -> None:
     expansion = expand("space.roles=logits", "space.v=1000,1024,1025", "space.around=v")
     assert [c.local_dim for c in only(expansion).candidates] == [1024, 1024, 1152]
@@ -148,7 +164,7 @@ def test_both_passes_are_paid_for_together() -> None:
         (["space.roles=logits"], "space.v: role logits cannot do without"),
         (["space.roles=experts"], "space.topk: role experts cannot do without"),
         (["space.around=a"], "space.around: none of the roles has a; those that do: qkv, attn_score"),
-        (["space.around=q"], "unknown dimension 'q'; there are: d_ff, h, a, kv, v, experts"),
+        (["space.around=q"], "unknown dimension 'q'; there are: d_ff, h, a, kv, v, experts, batch"),
         (["space.pass=back"], "unknown pass 'back'"),
         (["space.pass=[]"], "space.pass: [] is no list of names"),
         (["space.d_ff={values: []}"], "an empty list"),

@@ -302,8 +302,16 @@ def test_the_hash_changes_with_what_is_measured_and_how() -> None:
         config(Timing(max_rounds=11)),
         config(Timing(seed=1)),
         config(Timing(protocol="seed")),
+        config(Timing(protocol="sequential")),
+        config(Timing(protocol="sequential", warmup_s=0.0)),
     ]
     assert len({plan_hash(each, expand_space(each)) for each in changed}) == len(changed)
+
+
+def test_the_hash_does_not_change_with_a_setting_that_has_no_part_in_it() -> None:
+    for protocol in ("interleaved", "seed"):
+        plain, other = (config(Timing(protocol=protocol, warmup_s=seconds)) for seconds in (30.0, 0.0))
+        assert plan_hash(other, expand_space(other)) == plan_hash(plain, expand_space(plain))
 
 
 SHUFFLED: tuple[dict[str, Any], ...] = (

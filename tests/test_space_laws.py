@@ -17,7 +17,7 @@ from tasks.settings import Timing
 
 MLP_ROLES = [name for name, role in ROLES.items() if role.dimensions == ("h", "d_ff")]
 
-Line = tuple[str, int | None, int, int, int | None, str]
+Line = tuple[str, int | None, int, int | None, int | None, str]
 """Role, h, tp, batch, seq and dtype: a Family."""
 
 

@@ -101,6 +101,13 @@ def test_parts_of_a_composite_stand_beside_it_and_a_single_part_does_not() -> No
             {"protocol": "seed", "resolved": False, "stop_reason": "fixed"},
             ("one figure a shape: no intervals", "protocol seed"),
         ),
+        (
+            {"protocol": "sequential", "l2": "flush", "resolved": False, "stop_reason": "fixed"},
+            (
+                "one shape after another: no intervals, and what drifted is part of the figures",
+                "protocol sequential, l2 flush",
+            ),
+        ),
         ({"l2": "hot", "power": "burst"}, ("l2 hot, power burst",)),
         (
             {"throttled": True},

@@ -34,7 +34,8 @@ def select(store: RunStore, ranking: Ranking, request: Request, *, best: bool = 
     """Return the Gemms that the request asks for; ``best`` is what holds where it says nothing of ``candidates``.
 
     A Gemm of one Point has the seconds of the ranking. One of several Points (of two Families, say) has the median over
-    all its samples, each once; over several devices the median of their medians, as in the ranking.
+    all its samples, each once, or by protocol ``sequential`` their mean; over several devices the median of these, as
+    in the ranking.
 
     Raises:
         ExportError: nothing is left, or it is of several GPU models or regimes.
@@ -150,7 +151,8 @@ def _entry(places: Sequence[tuple[Use, float]], facts: Sequence[Row], visits: Ma
     gemm = Gemm(**{name: facts[0][name] for name in _GEMM})
     by_device = _samples(gemm.gemm_id, {shard_key(row) for row in facts}, visits)
     every = np.concatenate(by_device)
-    seconds = places[0][1] if len(places) == 1 else float(np.median([np.median(values) for values in by_device]))
+    middle = np.mean if places[0][0].point["protocol"] == "sequential" else np.median
+    seconds = places[0][1] if len(places) == 1 else float(np.median([middle(values) for values in by_device]))
     joules = [row["energy_j"] for row in facts]
     return Entry(
         gemm=gemm,

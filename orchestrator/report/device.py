@@ -12,6 +12,7 @@ from orchestrator.canary import is_canary
 from orchestrator.fleet import DeviceSummary
 from orchestrator.report.source import ReportRun
 from orchestrator.visits import Seconds, ShardKey, Visits, shard_key
+from tasks.settings import BASELINES
 
 Row = dict[str, Any]
 
@@ -155,9 +156,9 @@ def _minutes(row: Row, begin: datetime, share: float) -> float:
 
 
 def _rounds(row: Row, begin: datetime, visits: Mapping[ShardKey, Visits], bins: int) -> Iterable[tuple[float, float]]:
-    """Yield minutes and level of each group of rounds; nothing where the Shard is not ranked."""
+    """Yield minutes and level of each group of rounds; nothing where the Shard is not ranked, or has no rounds."""
     found = visits.get(shard_key(row))
-    if found is None or not found.seconds.size:
+    if found is None or not found.seconds.size or row["protocol"] in BASELINES:
         return
     for share, level in round_levels(found.seconds, bins):
         yield _minutes(row, begin, share), level

@@ -20,7 +20,10 @@ _TELEMETRY = (
     *("sm_clock_mean_mhz", "sm_clock_min_mhz", "memory_clock_mean_mhz", "temperature_max_c", "power_mean_w"),
     *("window_energy_j", "power_limited", "throttled", "reasons"),
 )
-_WHEN = ("started_utc", "prepare_s", "soak_s", "measuring_s", "rounds", "stop_reason", "redone", "notes", "canary")
+_WHEN = (
+    *("protocol", "started_utc", "prepare_s", "soak_s", "measuring_s", "rounds", "stop_reason", "redone", "notes"),
+    "canary",
+)
 ENVIRONMENT: Mapping[str, str] = {
     "gpu": "GPU",
     "host": "host",

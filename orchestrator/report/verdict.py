@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.tables import best_found, parameters, stop_reasons, tflops
+from orchestrator.tables import NO_INTERVALS, best_found, parameters, stop_reasons, tflops
+from tasks.settings import BASELINES
 
 Row = dict[str, Any]
 
@@ -116,7 +117,8 @@ def _ties(found: Verdict, ranked: Sequence[Row]) -> list[str]:
         more = f" and {len(found.tied) - LISTED} more" if len(found.tied) > LISTED else ""
         text = f"{shown}{more} cannot be told from it"
     lean = next(row for row in ranked if row["value"] == found.lean)
-    if found.lean == found.best or lean["params"] is None:
+    alike = len({row["params"] for row in ranked if row["tie_group"] == 1}) == 1
+    if found.lean == found.best or lean["params"] is None or alike:
         return [text]
     return [f"{text}; of these {found.lean} has the fewest parameters ({parameters(lean['params'])})"]
 
@@ -131,16 +133,16 @@ def _counted(failed: Sequence[Row]) -> str:
 
 
 def _resolved(row: Row) -> bool:
-    """Whether the order is resolved; the seed's protocol has none to resolve."""
-    return bool(row["resolved"]) or row["protocol"] == "seed"
+    """Whether the order is resolved; a protocol without rounds has none to resolve."""
+    return bool(row["resolved"]) or row["protocol"] in BASELINES
 
 
 def _state(row: Row) -> str:
     if row["throttled"]:
         return "The device was throttled meanwhile"
     reasons = ", ".join(stop_reasons(row))
-    if row["protocol"] == "seed":
-        return "One figure a shape: no intervals" + (f"; not all ({reasons})" if reasons else "")
+    if row["protocol"] in BASELINES:
+        return NO_INTERVALS[row["protocol"]].capitalize() + (f"; not all ({reasons})" if reasons else "")
     if best_found(row):
         return "The best is found; the order of the others is not resolved"
     if not _resolved(row):

@@ -8,6 +8,7 @@ from orchestrator.completion import completed, runs_and_tables
 from orchestrator.errors import InvalidValueError
 from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_dir, add_forms, positive
+from tasks.settings import BASELINES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ def _gate(sides: "Sequence[Side]", arguments: argparse.Namespace) -> "Gate":
             "--fail-if-slower needs two runs, the one before and the one after: a published table has no samples"
         )
     protocol = sides[0].protocol or {}
-    if protocol["protocol"] == "seed":
-        raise InvalidValueError("--fail-if-slower: protocol seed has one figure a shape, and no interval")
+    if protocol["protocol"] in BASELINES:
+        raise InvalidValueError(f"--fail-if-slower: protocol {protocol['protocol']} has no rounds, and so no interval")
     base, new = (find_run(word, arguments.dir) for word in arguments.words)
     return gate(base, new, arguments.fail_if_slower)
