@@ -281,9 +281,9 @@ class CudaDevice(Device):
 
     def _visits(self, seconds: dict[Gemm, float], ring: Ring, timing: Timing) -> dict[Gemm, Visit]:
         calls = shared_calls(seconds, timing, self.typical_s)
-        if max(calls.values()) == 1:
-            return {gemm: self._stream_visit(gemm, ring, timing) for gemm in calls}
-        return self._sweep_visits(calls, timing)
+        short = {gemm: count for gemm, count in calls.items() if count > 1}
+        visits = self._sweep_visits(short, timing) if short else {}
+        return {gemm: visits.get(gemm) or self._stream_visit(gemm, ring, timing) for gemm in calls}
 
     def _before(self, timing: Timing, *, flush: bool) -> Callable[[], object] | None:
         if timing.power == "burst":
