@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.axis import by_ratio, check_span, choice, count, d_ff_count, expand, is_ratio
+from orchestrator.budget_checks import BUDGET, budget_checks
 from orchestrator.errors import InvalidValueError
 from orchestrator.schema import schema_keys
 
@@ -27,11 +28,12 @@ _LISTS = ("space.roles", "space.dtype")
 _WIDTHS = ("space.d_ff", "space.expert_d_ff")
 """A role has one of them: that of a dense layer, or that of an expert."""
 _NEEDED = ("a", "v", "experts", "topk")
-_OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep")
+_OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep", "layers")
 
 
 def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
-    missing = list(_missing(values))
+    budget = values.get(BUDGET) is not None
+    missing = list(_missing(values) if not budget else ())
     yield from missing
     others = [f"space.{name}" for name in _OPTIONAL if values.get(f"space.{name}") is not None]
     points = math.prod(count(values[name]) for name in (*_SIZES, *others))
@@ -42,8 +44,8 @@ def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
         named = (*_SIZES, *others, *_LISTS, *widths)
         yield named, f"space: {points} points; at most {MAX_POINTS} are planned at once"
     elif not missing:
-        for name in widths:
-            yield from _baseline(name, values)
+        baselines = [complaint for name in widths for complaint in _baseline(name, values)]
+        yield from baselines or budget_checks(values)
 
 
 def _width_count(spec: object, values: Mapping[str, Any]) -> int:
@@ -80,7 +82,7 @@ def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complai
 
 def _baseline(name: str, values: Mapping[str, Any]) -> Iterator[Complaint]:
     h, around = values["space.h"], values.get("space.around", "d_ff")
-    sizes = choice(h)[0] if around == "h" else expand(h)
+    sizes = choice(h)[0] if around == "h" or values.get(BUDGET) is not None else expand(h)
     try:
         if is_ratio(values[name]):
             by_ratio(values[name], min(sizes))

@@ -16,7 +16,7 @@ class Part:
 Dimensions = tuple[tuple[str, int], ...]
 """Names and values of logical dimensions, such as (("a", 32), ("kv", 8))."""
 
-ID_LETTERS = {"head_dim": "d", "d_ff": "f", "experts": "e", "topk": "k"}
+ID_LETTERS = {"head_dim": "d", "d_ff": "f", "experts": "e", "topk": "k", "layers": "l"}
 """How a dimension is written in a Family's id where its name is long."""
 
 
