@@ -11,7 +11,7 @@ _POINT = {
     "d_ff": "feed-forward size of the model, all ranks",
     "baseline": "whether this is the value that others are compared with: int(ratio·h), or the model's own",
     "mlp_params": "weights of one layer's MLP, all ranks; null where the role is no MLP's",
-    "axis": "the dimension that is chosen (`space.around`), or `shape`: h, d_ff and a together; null in version 1: d_ff",
+    "axis": "the dimension that is chosen (`space.around`), or `shape`: h, d_ff, a together; null in version 1: d_ff",
     "value": "of that dimension; of a shape h·10^10 + d_ff·10^4 + a",
     "params": "weights of the block that the role is part of, all ranks; of a shape those of the whole model",
     "passes": "`fwd`, `bwd` or `fwd+bwd`",

@@ -10,6 +10,7 @@ from orchestrator.axis import choice, d_ff_values, is_ratio
 from orchestrator.budget import Budget, parse_budget
 from orchestrator.budget_count import Counted
 from orchestrator.column import Array, Column, InexactError
+from orchestrator.cross_checks import MAX_POINTS
 from orchestrator.errors import SpaceError
 from orchestrator.schema import Space
 from orchestrator.shape import Shape
@@ -44,6 +45,11 @@ def shapes(space: Space, role: str, sizes: Sizes, count: int) -> tuple[Array, Ar
     each = which.reshape(-1).tolist()
     exact = baseline(space)
     starts = np.cumsum([0, *(len(own[place]) for place in each)])
+    if starts[-1] > MAX_POINTS:
+        raise SpaceError(
+            f"space.params_budget: {starts[-1]} points; at most {MAX_POINTS} are planned at once: use a larger step in "
+            "space.d_ff or space.h, or a smaller tolerance"
+        )
     values = np.concatenate([own[place] for place in each])
     return values, starts, np.full(count, exact or 0, dtype=np.int64)
 

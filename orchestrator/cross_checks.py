@@ -11,6 +11,8 @@ from orchestrator.schema import schema_keys
 
 MAX_POINTS = 10_000_000
 """A larger product of the axes is refused before anything is expanded."""
+MAX_SHAPES = 50_000_000
+"""Shapes of a grid, of which a budget of parameters lets few through."""
 
 Complaint = tuple[tuple[str, ...], str]
 
@@ -27,6 +29,7 @@ _SIZES = ("space.h", "space.tp", "space.batch", "space.seq")
 _LISTS = ("space.roles", "space.dtype")
 _WIDTHS = ("space.d_ff", "space.expert_d_ff")
 """A role has one of them: that of a dense layer, or that of an expert."""
+_PLANNED = "points; at most {} are planned at once"
 _NEEDED = ("a", "v", "experts", "topk")
 _OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep", "layers")
 
@@ -35,14 +38,15 @@ def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
     budget = values.get(BUDGET) is not None
     missing = list(_missing(values) if not budget else ())
     yield from missing
+    sizes, lists = (_SIZES[:1], ()) if budget else (_SIZES, _LISTS)
     others = [f"space.{name}" for name in _OPTIONAL if values.get(f"space.{name}") is not None]
-    points = math.prod(count(values[name]) for name in (*_SIZES, *others))
-    points *= math.prod(len(values[name]) for name in _LISTS)
+    points = math.prod(count(values[name]) for name in (*sizes, *others))
+    points *= math.prod(len(values[name]) for name in lists)
     widths = [name for name in _WIDTHS if values.get(name) is not None]
     points *= max(_width_count(values[name], values) for name in widths)
-    if points > MAX_POINTS:
-        named = (*_SIZES, *others, *_LISTS, *widths)
-        yield named, f"space: {points} points; at most {MAX_POINTS} are planned at once"
+    most, what = (MAX_SHAPES, "shapes of the grid; at most {} are counted") if budget else (MAX_POINTS, _PLANNED)
+    if points > most:
+        yield (*sizes, *others, *lists, *widths), f"space: {points} {what.format(most)}"
     elif not missing:
         baselines = [complaint for name in widths for complaint in _baseline(name, values)]
         yield from baselines or budget_checks(values)
