@@ -191,7 +191,7 @@ def test_all_shapes_of_the_grid_that_meet_the_budget_compete_and_no_others(space
 
 
 def all_divides(shape: tuple[int, int, int], tp: int, kv: int | None) -> bool:
-    h, d_ff, a = shape
+    _, d_ff, a = shape
     shared = kv is None or kv == a or kv % tp == 0 or tp % kv == 0
     return a % tp == 0 and d_ff % tp == 0 and a % (kv or a) == 0 and shared
 
@@ -269,7 +269,7 @@ def test_a_large_grid_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_counts_that_no_int64_takes_are_exact() -> None:
-    huge = {"h": 900_000, "a": 8, "head_dim": 2**31 - 1, "d_ff": 8, "layers": 10_000}
+    huge: dict[str, Any] = {"h": 900_000, "a": 8, "head_dim": 2**31 - 1, "d_ff": 8, "layers": 10_000}
     total = counted(900_000, 8, 8, 8, 2**31 - 1, 10_000, 100, "layer", PLAIN)
     assert total > 2**63
     with pytest.raises(SpaceError, match="the next larger has") as raised:
