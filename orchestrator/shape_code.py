@@ -57,6 +57,17 @@ def value_name(axis: str | None, value: int) -> str:
     return "/".join(map(str, dimensions(value).values())) if axis == SHAPE else str(value)
 
 
+def drawn_over(axis: str) -> str:
+    """Over what a Family is drawn: of a shape the one of its dimensions that has the most values."""
+    return "d_ff" if axis == SHAPE else axis
+
+
+def drawn_at(row: Mapping[str, Any]) -> int:
+    """Where a ranking's row lies on it."""
+    found: int = row["d_ff"] if row["axis"] == SHAPE else row["value"]
+    return found
+
+
 def parse(text: object) -> int:
     """The number of a shape that is written as ``h/d_ff/a``; raise InvalidValueError."""
     parts = str(text).split("/")

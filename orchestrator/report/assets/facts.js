@@ -29,12 +29,12 @@ function flags(row) {
 // What was chosen: of a whole shape its h, d_ff and a, drawn over the one of them that has the most values.
 const SHAPE = "shape";
 const chosenName = (axis) => (axis === SHAPE ? "h/d_ff/a" : axis);
-const chosenText = (row) => (row.axis === SHAPE ? `${row.h}/${row.d_ff}/${row.a}` : String(row.value));
+const chosenText = (axis, value) => (axis === SHAPE ? [Math.floor(value / 1e10), Math.floor(value / 1e4) % 1e6, value % 1e4].join("/") : String(value));
 const drawnOver = (axis) => (axis === SHAPE ? "d_ff" : axis);
 const chosenPlace = (row) => (row.axis === SHAPE ? row.d_ff : row.value);
 
 function facts(row) {
-  const found = [[chosenName(row.axis), chosenText(row)]];
+  const found = [[chosenName(row.axis), chosenText(row.axis, row.value)]];
   const add = (name, value, text) => { if (value !== null && value !== undefined && value !== "") found.push([name, text(value)]); };
   if (row.rank === null) {
     found.push([row.status, row.message]);

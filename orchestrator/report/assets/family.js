@@ -133,7 +133,7 @@ function listFamily(place, data, family) {
     for (const row of rowsOf(data, series)) {
       const line = body.insertRow();
       const texts = row.rank === null ? [row.status, plainCut(row.message)] : COLUMNS.map(([, text]) => text(row));
-      [chosenText(row), ...texts].forEach((text, i) => {
+      [chosenText(row.axis, row.value), ...texts].forEach((text, i) => {
         const cell = line.insertCell();
         cell.textContent = text;
         if (row.rank !== null || i < 2) cell.className = "n";
