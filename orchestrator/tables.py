@@ -24,12 +24,12 @@ LEGEND = (
 )
 
 _COLUMNS = ("TFLOP/s", "±", "vs baseline", "tie")
-_FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff"), SHAPE: ("head_dim",)}
+_FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff")}
 """Dimensions worth a column of their own beside the one that is chosen, where they change with it."""
 _FAMILY = ("gpu", "protocol", "protocol_version", "l2", "power", "family_id")
 DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "layers", "tp", "batch", "seq")
 """What a Family's title names, where all its Candidates share it."""
-_LAYERS = ("ms, all layers",)
+_LAYERS = ("layers, ms",)
 _MOST_PART_COLUMNS = 2  # as many as fit into 80 columns
 _LONGEST_MESSAGE = 200
 

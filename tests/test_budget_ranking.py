@@ -92,8 +92,8 @@ def test_one_ranking_has_all_shapes_and_a_table_says_what_they_cost(tmp_path: Pa
     first, second = tables_of(kept(tmp_path / "run", model))
     assert first.title == ("layer v=512 layers=2 tp=1 batch=2 seq=64 fp32, NVIDIA H200, 20 rounds")
     assert "tp=2" in second.title
-    assert first.columns[:3] == ("h/d_ff/a", "head_dim", "TFLOP/s")
-    assert first.columns[-3:] == ("ms, all layers", "params", "align")
+    assert first.columns[:2] == ("h/d_ff/a", "TFLOP/s")
+    assert first.columns[-3:] == ("layers, ms", "params", "align")
     own = first.rows[0]
     assert own[0] == "96/256/6"
     assert own[-2:] == ("319,968", "16")  # of 96, 256 and 16
