@@ -1,7 +1,7 @@
 """Values of a configuration that are right alone but not together."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.axis import by_ratio, check_span, choice, count, d_ff_count, expand, is_ratio
@@ -29,27 +29,34 @@ _SIZES = ("space.h", "space.tp", "space.batch", "space.seq")
 _LISTS = ("space.roles", "space.dtype")
 _WIDTHS = ("space.d_ff", "space.expert_d_ff")
 """A role has one of them: that of a dense layer, or that of an expert."""
-_PLANNED = "points; at most {} are planned at once"
 _NEEDED = ("a", "v", "experts", "topk")
 _OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep", "layers")
 
 
 def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
     budget = values.get(BUDGET) is not None
-    missing = list(_missing(values) if not budget else ())
+    missing = [] if budget else list(_missing(values))
     yield from missing
+    widths = [name for name in _WIDTHS if values.get(name) is not None]
+    too_many = list(_too_many(values, widths, budget=budget))
+    yield from too_many
+    if not missing and not too_many:
+        baselines = [complaint for name in widths for complaint in _baseline(name, values)]
+        yield from baselines or budget_checks(values)
+
+
+def _too_many(values: Mapping[str, Any], widths: Sequence[str], *, budget: bool) -> Iterator[Complaint]:
+    """More Points than are planned at once; under a budget more shapes than are counted."""
     sizes, lists = (_SIZES[:1], ()) if budget else (_SIZES, _LISTS)
     others = [f"space.{name}" for name in _OPTIONAL if values.get(f"space.{name}") is not None]
     points = math.prod(count(values[name]) for name in (*sizes, *others))
     points *= math.prod(len(values[name]) for name in lists)
-    widths = [name for name in _WIDTHS if values.get(name) is not None]
     points *= max(_width_count(values[name], values) for name in widths)
-    most, what = (MAX_SHAPES, "shapes of the grid; at most {} are counted") if budget else (MAX_POINTS, _PLANNED)
-    if points > most:
-        yield (*sizes, *others, *lists, *widths), f"space: {points} {what.format(most)}"
-    elif not missing:
-        baselines = [complaint for name in widths for complaint in _baseline(name, values)]
-        yield from baselines or budget_checks(values)
+    named = (*sizes, *others, *lists, *widths)
+    if budget and points > MAX_SHAPES:
+        yield named, f"space: {points} shapes in the grid; at most {MAX_SHAPES} are counted"
+    elif not budget and points > MAX_POINTS:
+        yield named, f"space: {points} points; at most {MAX_POINTS} are planned at once"
 
 
 def _width_count(spec: object, values: Mapping[str, Any]) -> int:

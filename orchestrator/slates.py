@@ -9,7 +9,8 @@ import numpy as np
 
 from orchestrator.axis import by_ratio, by_ratios, choice, d_ff_values, expand, is_ratio, seed_d_ff_values
 from orchestrator.budget_count import Counted
-from orchestrator.budget_grid import counting, shapes
+from orchestrator.budget_grid import counting
+from orchestrator.budget_search import shapes
 from orchestrator.column import Array, Column
 from orchestrator.gemm_columns import GemmColumns
 from orchestrator.passes import named

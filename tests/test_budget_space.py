@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator import budget_grid, cli
+from orchestrator import budget_grid, budget_search, cli
 from orchestrator.budget_grid import grid
 from orchestrator.config import compose, recompose, to_dict
 from orchestrator.errors import SpaceError
@@ -268,6 +268,12 @@ def test_a_large_grid_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(expand_space(Config(space=TINY)).families) == list(whole.families)
 
 
+def test_more_points_than_can_be_planned_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_search, "MAX_POINTS", 10)
+    with pytest.raises(SpaceError, match=r"space.params_budget: \d\d points; at most 10 are planned at once"):
+        expand_space(Config(space=replace(TINY, tp=[1, 2, 3, 4, 5])))
+
+
 def test_counts_that_no_int64_takes_are_exact() -> None:
     huge: dict[str, Any] = {"h": 900_000, "a": 8, "head_dim": 2**31 - 1, "d_ff": 8, "layers": 10_000}
     total = counted(900_000, 8, 8, 8, 2**31 - 1, 10_000, 100, "layer", PLAIN)
@@ -337,6 +343,10 @@ LLAMA = ("model=llama-2-7b", "space.tp=8")
         (
             [*LLAMA, "space.params_budget=7B", "space.other_weights.tied=3"],
             ["space.other_weights: tied: 3 is neither true nor false"],
+        ),
+        (
+            [*LLAMA, "space.params_budget=7B", "space.d_ff={start: 1, stop: 900000, step: 1}"],
+            ["shapes in the grid; at most 50000000 are counted"],
         ),
         ([*LLAMA, "space.layers=32"], ["space.layers: it counts under space.params_budget only"]),
         ([*LLAMA, "space.params_budget=7B", "space.layers=20000"], ["20000 is too large; it must be <= 10000"]),
