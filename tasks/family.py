@@ -24,8 +24,8 @@ ID_LETTERS = {"head_dim": "d", "d_ff": "f", "experts": "e", "topk": "k", "layers
 class Candidate:
     """One value of what a Family chooses, with the Gemms that a user pays for together; ranked by time per FLOP.
 
-    follows: the dimensions that change with the value (``head_dim`` with ``a``; of a whole shape h, d_ff and a). params:
-    weights of the block that the role is part of, all ranks; of a whole shape those of its model. local_dim: what one
+    follows: the dimensions that change with the value (``head_dim`` with ``a``; of a whole shape its h, d_ff and a).
+    params: weights of the block that the role is part of, all ranks; of a whole shape those of its model. local_dim: what one
     rank holds of the dimension that the choice aligns; of a whole shape the largest number that divides all of them.
     """
 
@@ -46,8 +46,9 @@ class Candidate:
 class FamilyKey:
     """What the Candidates of a Family have in common; None for a dimension that the role has not, or that is chosen.
 
-    axis: the dimension that is chosen, or ``shape``: h, d_ff and a, of which one number is the value. fixed: the other dimensions that the role has, beside h, tp, batch and seq.
-    passes: ``fwd``, ``bwd`` or ``fwd+bwd``.
+    axis: the dimension that is chosen, or ``shape``: h, d_ff and a, of which one number is the value. fixed: the other
+    dimensions that the role or a count of parameters has, beside h, tp, batch and seq. passes: ``fwd``, ``bwd`` or
+    ``fwd+bwd``.
     """
 
     role: str
