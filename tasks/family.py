@@ -25,8 +25,9 @@ class Candidate:
     """One value of what a Family chooses, with the Gemms that a user pays for together; ranked by time per FLOP.
 
     follows: the dimensions that change with the value (``head_dim`` with ``a``; of a whole shape its h, d_ff and a).
-    params: weights of the block that the role is part of, all ranks; of a whole shape those of its model. local_dim: what one
-    rank holds of the dimension that the choice aligns; of a whole shape the largest number that divides all of them.
+    params: weights of the block that the role is part of, all ranks; of a whole shape those of its model. local_dim:
+    what one rank holds of the dimension that the choice aligns; of a whole shape the largest number that divides what
+    it holds of h, d_ff and a head.
     """
 
     value: int
