@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,9 +112,23 @@ def test_what_takes_the_least_time_is_named_where_another_is_the_best_per_flop(t
     (table, _) = tables_of(kept(tmp_path / "run", model, flat))
     (note,) = (note for note in table.notes if "least time" in note)
     rows = [row for row in rank(RunStore.open(tmp_path / "run")).table.to_pylist() if row["tp"] == 1]
-    least = min(rows, key=lambda row: row["seconds"])
-    assert note.startswith(f"all layers take the least time as {least['h']}/{least['d_ff']}/{least['a']}: ")
-    assert least["relative"] > 1
+    true = {
+        f"{row['h']}/{row['d_ff']}/{row['a']}": (
+            sum(
+                part["b"] * part["m"] * part["n"] * part["k"] * (2 if part["kind"] == "bmm" else 1)
+                for part in row["parts"]
+            ),
+            sum(part["b"] * part["m"] * part["n"] * part["k"] for part in row["parts"]),
+        )
+        for row in rows
+    }
+    named, percent = re.fullmatch(
+        r"all layers take the least time as (\S+): (\S+)% less than the best per FLOP, with .*", note
+    ).groups()  # type: ignore[union-attr]
+    best = min(true, key=lambda shape: true[shape][0] / true[shape][1])
+    assert true[named][0] == min(time for time, _ in true.values())
+    assert float(percent) == pytest.approx((1 - true[named][0] / true[best][0]) * 100, abs=0.3)
+    assert named != best
 
 
 def test_in_batches_and_compacted_the_ranking_is_the_same(tmp_path: Path, model: str) -> None:
