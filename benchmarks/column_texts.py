@@ -11,9 +11,9 @@ _POINT = {
     "d_ff": "feed-forward size of the model, all ranks",
     "baseline": "whether this is the value that others are compared with: int(ratio·h), or the model's own",
     "mlp_params": "weights of one layer's MLP, all ranks; null where the role is no MLP's",
-    "axis": "the dimension that is chosen (`space.around`); null in version 1, where it is d_ff",
-    "value": "of that dimension",
-    "params": "weights of the block that the role is part of, all ranks",
+    "axis": "the dimension that is chosen (`space.around`), or `shape`: h, d_ff, a together; null in version 1: d_ff",
+    "value": "of that dimension; of a shape h·10^10 + d_ff·10^4 + a",
+    "params": "weights of the block that the role is part of, all ranks; of a shape those of the whole model",
     "passes": "`fwd`, `bwd` or `fwd+bwd`",
     "a": "attention heads",
     "kv": "key/value heads",
@@ -22,6 +22,7 @@ _POINT = {
     "experts": "routed experts",
     "topk": "experts that each token takes",
     "ep": "expert-parallel size",
+    "layers": "layers of the model; null but under a budget (`space.params_budget`)",
 }
 
 SHARD = {
@@ -36,7 +37,7 @@ SHARD = {
     "lead_calls": "untimed calls before them",
     "seconds": "seconds of one call",
     **_POINT,
-    "local_dim": "what one rank holds of the dimension that is chosen",
+    "local_dim": "what one rank holds of the dimension that is chosen; of a shape what divides h, d_ff/tp and head_dim",
     "part": "which Gemm of the role this is",
     "kind": "`mm`, `bmm`, `scaled_mm` or `int_mm`",
     "b": "matrices of a batched product, else 1",

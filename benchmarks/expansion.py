@@ -46,6 +46,14 @@ CASES = {
         "space.d_ff={start: 8192, stop: 39441, step: 1}",
         "space.pass=fwd,bwd",
     ),
+    "shapes of 7e9±2% parameters": (
+        *GRID,
+        "model=llama-2-7b",
+        "space.params_budget=7e9±2%",
+        "space.batch=1,2,4,8,16,32",
+        "space.h.step=64",
+        "space.d_ff.step=1",
+    ),
 }
 
 

@@ -27,6 +27,7 @@ _POINT = [
     ("experts", pa.int64()),
     ("topk", pa.int64()),
     ("ep", pa.int64()),
+    ("layers", pa.int64()),  # of the model; null where they do not count
 ]
 
 SHARD_SCHEMA = pa.schema(

@@ -10,6 +10,7 @@ from orchestrator.compare_shapes import Group, SideFigures
 from orchestrator.compare_side import Side
 from orchestrator.explain_tables import Table
 from orchestrator.imports.defects import RULES
+from orchestrator.shape_code import axis_name, value_name
 
 UNKNOWN = "-"
 GOOD = 0.01
@@ -117,13 +118,13 @@ def _family(family: PortableFamily, sides: Sequence[Side], top: int) -> Table:
     runs = [i for i, side in enumerate(sides) if not side.imported]
     good = sum(choice.worst <= GOOD for choice in family.choices)
     rows = tuple(
-        (str(choice.value), f"{choice.worst:.2%}", *(f"{regret:.2%}" for regret in choice.regrets))
+        (value_name(family.axis, choice.value), f"{choice.worst:.2%}", *(f"{regret:.2%}" for regret in choice.regrets))
         for choice in family.choices[:top]
     )
     within = f"{good} of {len(family.choices)} common values are within {GOOD:.0%} of the best on all of them"
     return Table(
-        title=f"portable {family.axis}, {family.family_id}",
-        columns=(family.axis, "worst", *(letter(i) for i in runs)),
+        title=f"portable {axis_name(family.axis)}, {family.family_id}",
+        columns=(axis_name(family.axis), "worst", *(letter(i) for i in runs)),
         rows=rows,
         notes=(within, *map(_agreement, family.agreements)),
     )
@@ -181,7 +182,9 @@ def _what(each: Slower) -> str:
 
 
 def _candidate(each: Slower | Lost) -> str:
-    return each.family_id if each.value is None else f"{each.family_id} {each.axis}={each.value}"
+    if each.value is None or each.axis is None:
+        return each.family_id
+    return f"{each.family_id} {axis_name(each.axis)}={value_name(each.axis, each.value)}"
 
 
 def _lost(each: Lost) -> str:

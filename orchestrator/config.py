@@ -18,6 +18,7 @@ from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
 
 BASE = "base"
 AROUND_KEY = "space.around"
+BUDGET_KEY = "space.params_budget"
 MODEL_KEY = "model"
 MODEL_NAME_KEY = "space.model"
 
@@ -129,23 +130,25 @@ class _Draft:
             self._report(f"argument 'conf={shorten(conf)}'", unknown("sweep", conf, conf_names()) + hint)
 
     def read_model(self, text: str, overrides: Sequence[str]) -> None:
-        """Add a model's dimensions, with the neighbours of the one that ``overrides``, or else a file, choose."""
+        """Add a model's dimensions, with the neighbours of what ``overrides``, or else a file, choose."""
+        from orchestrator.model_shapes import shapes_of
         from orchestrator.model_space import space_of
         from orchestrator.models import load_model
 
         origin = f"argument 'model={shorten(text)}'"
         ahead = _Draft()  # which finds no fault: each argument is read again after the model
         for word in overrides:
-            if word.partition("=")[0].strip() in (AROUND_KEY.partition(".")[0], AROUND_KEY):
+            if word.partition("=")[0].strip() in (AROUND_KEY.partition(".")[0], AROUND_KEY, BUDGET_KEY):
                 ahead.read_argument(word)
-        around = str({AROUND_KEY: self.keys[AROUND_KEY].default, **self.values, **ahead.values}[AROUND_KEY])
+        wanted = {AROUND_KEY: self.keys[AROUND_KEY].default, **self.values, **ahead.values}
+        around, budget = str(wanted[AROUND_KEY]), self._takes(BUDGET_KEY, wanted.get(BUDGET_KEY))
         try:
             model = load_model(text, origin)
         except ConfigError as error:
             self.problems += error.problems
             return
         known = around if around in AROUND else str(self.keys[AROUND_KEY].default)  # a wrong one is told of later
-        self._add_tree(origin, {"space": space_of(model, known)})
+        self._add_tree(origin, {"space": shapes_of(model) if budget else space_of(model, known)})
 
     def read_tree(self, sections: Mapping[str, Any], origin: str) -> None:
         """Add plain nested values."""
@@ -260,6 +263,13 @@ class _Draft:
         close = same or nearest(name, self.keys) or [by_last[match] for match in nearest(last, by_last)]
         hint = f"did you mean {' or '.join(close)}?" if close else f"the sections are {', '.join(SECTIONS)}"
         return f"unknown key '{shorten(name)}'; {hint}"
+
+    def _takes(self, name: str, value: object) -> bool:
+        """Whether a key has a value, and one that it takes."""
+        try:
+            return self.keys[name].rule.check(value) is not None
+        except InvalidValueError:
+            return False
 
     def _origin_of(self, names: Sequence[str]) -> str:
         found = dict.fromkeys(self.origins[name] for name in names if name in self.origins)

@@ -1,15 +1,18 @@
 """Values of a configuration that are right alone but not together."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.axis import by_ratio, check_span, choice, count, d_ff_count, expand, is_ratio
+from orchestrator.budget_checks import BUDGET, budget_checks
 from orchestrator.errors import InvalidValueError
 from orchestrator.schema import schema_keys
 
 MAX_POINTS = 10_000_000
 """A larger product of the axes is refused before anything is expanded."""
+MAX_SHAPES = 50_000_000
+"""Shapes of a grid, of which a budget of parameters lets few through."""
 
 Complaint = tuple[tuple[str, ...], str]
 
@@ -27,23 +30,33 @@ _LISTS = ("space.roles", "space.dtype")
 _WIDTHS = ("space.d_ff", "space.expert_d_ff")
 """A role has one of them: that of a dense layer, or that of an expert."""
 _NEEDED = ("a", "v", "experts", "topk")
-_OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep")
+_OPTIONAL = (*_NEEDED, "kv", "head_dim", "ep", "layers")
 
 
 def _space(values: Mapping[str, Any]) -> Iterator[Complaint]:
-    missing = list(_missing(values))
+    budget = values.get(BUDGET) is not None
+    missing = [] if budget else list(_missing(values))
     yield from missing
-    others = [f"space.{name}" for name in _OPTIONAL if values.get(f"space.{name}") is not None]
-    points = math.prod(count(values[name]) for name in (*_SIZES, *others))
-    points *= math.prod(len(values[name]) for name in _LISTS)
     widths = [name for name in _WIDTHS if values.get(name) is not None]
+    too_many = list(_too_many(values, widths, budget=budget))
+    yield from too_many
+    if not missing and not too_many:
+        baselines = [complaint for name in widths for complaint in _baseline(name, values)]
+        yield from baselines or budget_checks(values)
+
+
+def _too_many(values: Mapping[str, Any], widths: Sequence[str], *, budget: bool) -> Iterator[Complaint]:
+    """More Points than are planned at once; under a budget more shapes than are counted."""
+    sizes, lists = (_SIZES[:1], ()) if budget else (_SIZES, _LISTS)
+    others = [f"space.{name}" for name in _OPTIONAL if values.get(f"space.{name}") is not None]
+    points = math.prod(count(values[name]) for name in (*sizes, *others))
+    points *= math.prod(len(values[name]) for name in lists)
     points *= max(_width_count(values[name], values) for name in widths)
-    if points > MAX_POINTS:
-        named = (*_SIZES, *others, *_LISTS, *widths)
+    named = (*sizes, *others, *lists, *widths)
+    if budget and points > MAX_SHAPES:
+        yield named, f"space: {points} shapes in the grid; at most {MAX_SHAPES} are counted"
+    elif not budget and points > MAX_POINTS:
         yield named, f"space: {points} points; at most {MAX_POINTS} are planned at once"
-    elif not missing:
-        for name in widths:
-            yield from _baseline(name, values)
 
 
 def _width_count(spec: object, values: Mapping[str, Any]) -> int:
@@ -80,7 +93,7 @@ def _ordered(values: Mapping[str, Any], low: str, high: str) -> Iterator[Complai
 
 def _baseline(name: str, values: Mapping[str, Any]) -> Iterator[Complaint]:
     h, around = values["space.h"], values.get("space.around", "d_ff")
-    sizes = choice(h)[0] if around == "h" else expand(h)
+    sizes = choice(h)[0] if around == "h" or values.get(BUDGET) is not None else expand(h)
     try:
         if is_ratio(values[name]):
             by_ratio(values[name], min(sizes))

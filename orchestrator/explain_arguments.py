@@ -8,14 +8,28 @@ from types import MappingProxyType
 from orchestrator.axis import MAX_DIMENSION
 from orchestrator.errors import shorten
 from orchestrator.explanation import Gpu
-from orchestrator.rules import Integer, Text
+from orchestrator.rules import Integer, Rule, Text
 from orchestrator.schema import AROUND
+from orchestrator.shape_code import SHAPE, axis_name
+from orchestrator.shape_code import parse as parse_shape
 from orchestrator.words import ALIASES, GPU, Key, Words, one_of
 from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm, kind_of
 
 CHOSEN = tuple(name for name in AROUND if name not in ALIASES)
 """What a value may be called here: ``batch`` is another name of ``b``."""
 _SIZE = Integer(high=MAX_DIMENSION)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ShapeRule(Rule):
+    """A shape as h/d_ff/a; kept as its number."""
+
+    type_text: str = axis_name(SHAPE)
+
+    def _check(self, value: object) -> int:
+        return parse_shape(value)
+
+
 GEMM_KEYS: Mapping[str, Key] = MappingProxyType(
     {
         "m": Key(rule=_SIZE, help="rows of C; for a layer's linear its tokens"),
@@ -32,6 +46,7 @@ RUN_KEYS: Mapping[str, Key] = MappingProxyType(
         "family": Key(rule=Text(type_text="the id of a Family"), help="only the Families whose id begins with this"),
         "value": Key(rule=_SIZE, help="only this value of the dimension that was chosen, in detail"),
         **{name: Key(rule=_SIZE, help=f"the same where {name} was chosen") for name in CHOSEN},
+        SHAPE: Key(rule=_ShapeRule(), help=f"the same where shapes were chosen: {axis_name(SHAPE)}"),
     }
 )
 NEEDED = ("m", "n", "k", "gpu")
@@ -73,7 +88,7 @@ def parse(words: Sequence[str]) -> GemmWish | RunWish:
 
 
 def _run(read: Words, runs: Sequence[str]) -> RunWish:
-    given = [key for key in ("value", *CHOSEN) if key in read.origins]
+    given = [key for key in ("value", *CHOSEN, SHAPE) if key in read.origins]
     if len(given) > 1:
         read.report(read.origin(*given), "one value at a time")
     read.refuse()

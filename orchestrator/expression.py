@@ -15,7 +15,7 @@ from typing import cast
 
 from orchestrator.errors import InvalidValueError, nearest, shorten
 
-NAMES = ("h", "tp", "batch", "seq", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
+NAMES = ("h", "tp", "batch", "seq", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "layers")
 MAX_LENGTH = 1000
 MAX_DEPTH = 100
 MAX_POWER_BITS = 4096

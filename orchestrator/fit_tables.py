@@ -6,6 +6,7 @@ from orchestrator.alignment import alignments
 from orchestrator.explain_tables import NO_SMS, NOT_RECORDED, Table, change, joined, short_kernel
 from orchestrator.explained_run import MeasuredCandidate, MeasuredFamily, MeasuredPart
 from orchestrator.fit import Correlation, Fit
+from orchestrator.shape_code import axis_name, value_name
 from orchestrator.tables import tflops
 from orchestrator.tiles import chosen, cost
 
@@ -30,21 +31,22 @@ def family_table(family: MeasuredFamily, top: int) -> Table:
     best = min(family.candidates, key=lambda each: each.relative)
     ordered = sorted(family.candidates, key=lambda each: (not each.baseline, each.relative))
     shown = ordered[: top + any(each.baseline for each in ordered)]
-    columns = (family.axis, "measured", "model", "part", "TFLOP/s", "align m n k", "tile", "waves", "eff")
+    columns = (axis_name(family.axis), "measured", "model", "part", "TFLOP/s", "align m n k", "tile", "waves", "eff")
     rows = tuple(row for each in shown for row in _rows(family, each, best))
     notes = [] if family.gpu.sms is not None else [NO_SMS]
     return Table(
         title=f"{family.family_id}, {family.gpu.name}",
         columns=columns,
         rows=rows,
-        notes=(*notes, *_kernels(shown)),
+        notes=(*notes, *_kernels(family.axis, shown)),
     )
 
 
 def _rows(family: MeasuredFamily, each: MeasuredCandidate, best: MeasuredCandidate) -> Iterator[tuple[str, ...]]:
     sms = family.gpu.sms
     model = UNKNOWN if sms is None else change(cost(each.gemms, sms) / cost(best.gemms, sms))
-    first = (f"{each.value}{'*' if each.baseline else ''}", change(each.relative / best.relative), model)
+    named = value_name(family.axis, each.value)
+    first = (f"{named}{'*' if each.baseline else ''}", change(each.relative / best.relative), model)
     for part in each.parts:
         yield (*first, *_part(part, sms))
         first = ("", "", "")
@@ -59,13 +61,14 @@ def _part(part: MeasuredPart, sms: int | None) -> tuple[str, ...]:
     return (*known, found.tile.name, str(found.waves), f"{found.efficiency:.1%}")
 
 
-def _kernels(shown: Sequence[MeasuredCandidate]) -> Iterator[str]:
+def _kernels(axis: str, shown: Sequence[MeasuredCandidate]) -> Iterator[str]:
     """Each kernel with the Candidates that ran it."""
     users: dict[str, list[str]] = {}
     for each in shown:
         for part in each.parts:
             if part.measured.kernel is not None:
-                users.setdefault(short_kernel(part.measured.kernel), []).append(f"{each.value} {part.name}")
+                user = f"{value_name(axis, each.value)} {part.name}"
+                users.setdefault(short_kernel(part.measured.kernel), []).append(user)
     for kernel, names in users.items():
         yield f"{kernel}: {joined(names)}"
 

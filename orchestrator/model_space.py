@@ -66,19 +66,19 @@ def _neighbours(model: Model, around: str, own: int) -> dict[str, Any]:
         step = step if own >= SMALL else step // 2
         distance = min(most, own // 4) // step * step  # whole steps, so that they meet the model's own value
         return {"start": own - distance, "stop": own + distance, "step": step, "baseline": own}
-    values = {"a": _heads, "kv": _key_value_heads, "experts": _experts}[around](model)
+    values = {"a": heads, "kv": _key_value_heads, "experts": _experts}[around](model)
     return {"values": sorted({own, *values}), "baseline": own}
 
 
-def _heads(model: Model) -> list[int]:
+def heads(model: Model) -> list[int]:
     """Numbers of heads that divide h into heads of a usual size; with a head size of its own, half to twice as many."""
     grouped = model.kv < model.a
     if model.head_dim * model.a == model.h:
-        heads = [model.h // head_dim for head_dim in HEAD_DIMS if model.h % head_dim == 0]
+        found = [model.h // head_dim for head_dim in HEAD_DIMS if model.h % head_dim == 0]
     else:
         step = max(model.kv if grouped else 1, model.a // 8)
-        heads = list(range(model.a % step + model.a // 2 // step * step, 2 * model.a + 1, step))
-    return [a for a in heads if a >= 1 and (not grouped or a % model.kv == 0)]
+        found = list(range(model.a % step + model.a // 2 // step * step, 2 * model.a + 1, step))
+    return [a for a in found if a >= 1 and (not grouped or a % model.kv == 0)]
 
 
 def _key_value_heads(model: Model) -> list[int]:

@@ -9,6 +9,7 @@ from orchestrator.config import model_notes
 from orchestrator.families import Outline
 from orchestrator.forms import CsvTable
 from orchestrator.plan import Plan, gpu_counts, wall_seconds
+from orchestrator.plan_ranges import budget_notes, ranges
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, reasons
 
@@ -34,8 +35,10 @@ def document(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any
         },
         "timing": {"protocol": config.timing.protocol, "l2": config.timing.cache, "power": config.timing.power},
         "cost": _cost(config, expansion, found),
-        "families": [{**row, "values": list(family.values)} for family, row in _families(expansion)],
-        "notes": list(model_notes(config)),
+        "families": [
+            {**row, "values": list(family.values), "ranges": ranges(family)} for family, row in _families(expansion)
+        ],
+        "notes": [*budget_notes(config), *model_notes(config)],
     }
 
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from orchestrator.config import model_notes
 from orchestrator.families import Outline
 from orchestrator.plan import Plan, gpu_counts, wall_seconds
+from orchestrator.plan_ranges import budget_notes, ranges, shape_ranges
 from orchestrator.printing import LABEL, fitting, wrapped
 from orchestrator.schema import Config
+from orchestrator.shape_code import value_name
 from orchestrator.space import Expansion, reasons
 from tasks.settings import BASELINES
 
@@ -45,11 +47,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
 def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:
     yield "points", f"{expansion.points:,}, of which {sum(reasons(expansion.skips).values()):,} are skipped"
     yield "families", f"{len(expansion.families):,}, measured in {len(expansion.bundles):,} bundles"
+    if shapes := shape_ranges(expansion.families.outlines()):
+        yield "shapes", ", ".join(_span(name, *ends) for name, ends in shapes.items())
     yield "gemms", f"{expansion.gemms:,} distinct, {found.flops / 1e12:,.1f} TFLOP for one call of each"
     yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"
     if found.spec is not None and found.too_large:
         yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB"
     yield "protocol", f"{config.timing.protocol}, L2 {config.timing.cache}, power {config.timing.power}"
+    for note in budget_notes(config):
+        yield "budget", note
     for note in model_notes(config):
         yield "model", note
 
@@ -59,10 +65,13 @@ def _families(expansion: Expansion) -> list[tuple[str, ...]]:
 
 
 def _family(family: Outline) -> tuple[str, ...]:
-    values = family.values
-    baseline = "-" if family.baseline is None else str(family.baseline)
-    span = str(values[0]) if len(values) == 1 else f"{values[0]}…{values[-1]}"
-    return family.family_id, f"{len(values):,}", f"{family.axis} {span}", baseline
+    baseline = "-" if family.baseline is None else value_name(family.axis, family.baseline)
+    spans = ", ".join(_span(name, *ends) for name, ends in ranges(family).items())
+    return family.family_id, f"{len(family.values):,}", spans, baseline
+
+
+def _span(name: str, low: int, high: int) -> str:
+    return f"{name} {low}" if low == high else f"{name} {low}…{high}"
 
 
 def _skip(expansion: Expansion, kind: str) -> str:

@@ -15,6 +15,7 @@ from orchestrator.contest import Contest
 from orchestrator.fleet import Fleet, fleets
 from orchestrator.reading import ShardReader
 from orchestrator.shape import DIMENSIONS
+from orchestrator.shape_code import CHOSEN, SHAPE
 from orchestrator.store import RunStore
 from orchestrator.suspects import held_back, notes, readings, split, suspect_shards, without
 from orchestrator.verdict import Verdict, judge
@@ -155,7 +156,8 @@ def current(row: Row) -> Row:
 def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
     def family(row: Row) -> tuple[Any, ...]:
         # What is chosen differs within the Family: of h, by which Families are sorted, only a fixed one counts.
-        return tuple(-1 if row[name] is None or name == row["axis"] else row[name] for name in FAMILY)
+        chosen = (row["axis"], *(CHOSEN if row["axis"] == SHAPE else ()))
+        return tuple(-1 if row[name] is None or name in chosen else row[name] for name in FAMILY)
 
     for _, rows in itertools.groupby(sorted(facts, key=family), key=family):
         yield list(rows)

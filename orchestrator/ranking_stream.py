@@ -18,6 +18,7 @@ from orchestrator.columns import RANKING_SCHEMA, SHARD_SCHEMA
 from orchestrator.ranking import FACTS_COLUMNS, FAMILY, Doubts, Row, current, rank_family
 from orchestrator.reading import UNREADABLE, ShardFile, ShardReader
 from orchestrator.regular import Families, Ints, ranges, ranked, timed
+from orchestrator.shape_code import CHOSEN, SHAPE
 from orchestrator.survey import SHARD, Survey, checked, codes, nothing, require_sound, rows_of, survey
 from orchestrator.suspects import notes, readings
 from orchestrator.verdict import judge
@@ -260,7 +261,8 @@ def _sort_key(own: pa.Table, name: str) -> pa.ChunkedArray:
     column = own[name]
     if pa.types.is_string(column.type):
         return column
-    return pc.if_else(pc.fill_null(pc.equal(own["axis"], name), False), -1, pc.fill_null(column, -1))
+    axes = pa.array([name, *([SHAPE] if name in CHOSEN else [])])
+    return pc.if_else(pc.is_in(own["axis"].cast(pa.string()), axes), -1, pc.fill_null(column, -1))
 
 
 def survey_files(reader: ShardReader, files: Sequence[ShardFile]) -> Survey:

@@ -25,7 +25,7 @@ MOST_PARTS = 7
 """From eight on numpy adds in another order than one after another."""
 FROM_FACTS = (
     *("gpu", "family_id", "role", "h", "tp", "batch", "seq", "dtype", "d_ff", "baseline", "mlp_params", "axis"),
-    *("value", "params", "passes", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "local_dim"),
+    *("value", "params", "passes", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "layers", "local_dim"),
     *("sm_clock_mean_mhz", "sm_clock_min_mhz", "temperature_max_c", "power_mean_w"),
     *("protocol", "protocol_version", "l2", "power"),
 )

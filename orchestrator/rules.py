@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from orchestrator.axis import RANGE_KEYS, RATIO_KEYS, count, d_ff_count, whole
+from orchestrator.axis import RANGE_KEYS, RATIO_KEYS, choice, count, d_ff_count, whole
 from orchestrator.errors import InvalidValueError, describe, shorten, unknown
 
 MOST_LISTED = 8
@@ -179,9 +179,12 @@ class AxisRule(Rule):
     type_text: str = "a whole number, a list such as [1, 2], or {start, stop, step}"
     listed: bool = True
     parts: tuple[str, ...] = RANGE_KEYS
+    most: int | None = None
 
     def _check(self, value: object) -> object:
         count(value)
+        if self.most is not None and (largest := max(choice(value)[0])) > self.most:
+            raise InvalidValueError(f"{largest} is too large; it must be <= {self.most}")
         return value
 
 

@@ -7,8 +7,10 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.axis import Axis, DffChoice
+from orchestrator.budget_rules import BudgetRule, OtherWeightsRule
 from orchestrator.errors import InvalidValueError, shorten
 from orchestrator.expression import Where
+from orchestrator.model import MOST_LAYERS
 from orchestrator.passes import PASSES
 from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Switch, Text
 from orchestrator.shape import VOCABULARY_MULTIPLE
@@ -110,6 +112,23 @@ class Space:
     ep: Axis = field(default=1, metadata=_meta("expert-parallel sizes", AxisRule()))
     expert_d_ff: DffChoice = field(
         default=None, metadata=_meta("feed-forward sizes of one expert; null: d_ff", DffRule(optional=True))
+    )
+    params_budget: str | None = field(
+        default=None,
+        metadata=_meta(
+            "parameters of the whole model: every h, d_ff and a that come to as many compete", BudgetRule(optional=True)
+        ),
+    )
+    layers: Axis = field(
+        default=None,
+        metadata=_meta("layers of the model, for params_budget", AxisRule(optional=True, most=MOST_LAYERS)),
+    )
+    other_weights: Any = field(
+        default=None,
+        metadata=_meta(
+            "weights beside the layers' matrices, for params_budget; null: a plain model's",
+            OtherWeightsRule(optional=True),
+        ),
     )
     model: str = field(
         default="",

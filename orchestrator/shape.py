@@ -10,7 +10,7 @@ VOCABULARY_MULTIPLE = 128
 (``--make-vocab-size-divisible-by``, its default)."""
 
 
-DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep")
+DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "layers")
 """A Point's logical dimensions beside tp, batch and seq, as Shards and rankings name them."""
 
 
@@ -34,7 +34,8 @@ class Shape:
 
     a: attention heads; kv: key/value heads (None: as many as ``a``); head_dim: size of a head (None: h / a). v: the
     vocabulary. d_ff: hidden size of the MLP, or of one expert. experts: routed experts, topk of them for each token,
-    spread over ``ep`` ranks. What it calculates holds for a Column of many Points as for an int.
+    spread over ``ep`` ranks. layers: of the model, where they count. What it calculates holds for a Column of many
+    Points as for an int.
     """
 
     tp: int
@@ -51,6 +52,7 @@ class Shape:
     experts: int | None = None
     topk: int | None = None
     ep: int = 1
+    layers: int | None = None
 
     def size(self, name: str) -> int:
         """A dimension that the role needs."""

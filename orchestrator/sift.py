@@ -12,6 +12,7 @@ from orchestrator.errors import InvalidValueError
 from orchestrator.expression import Where
 from orchestrator.gemm_columns import Sort
 from orchestrator.passes import with_passes
+from orchestrator.shape_code import SHAPE
 from orchestrator.slate import TOO_LARGE, dimensions, too_large
 from orchestrator.slates import Slates
 from tasks.gemm import Gemm
@@ -101,8 +102,12 @@ def _code(kinds: list[str], kind: str) -> int:
 
 
 def _baselines(slates: Slates, owners: Array, possible: Array) -> Array:
-    """Of each Slate the row of the largest value up to its exact baseline, of those that are possible; else -1."""
-    below = possible[slates.values[possible] <= slates.exact[owners[possible]]]
+    """Of each Slate the row of the largest value up to its exact baseline, of those that are possible; else -1.
+
+    Of shapes the exact one: the others are not below or above it.
+    """
+    values, exact = slates.values[possible], slates.exact[owners[possible]]
+    below = possible[values == exact if slates.axis == SHAPE else values <= exact]
     found = np.full(len(slates), -1, dtype=np.int64)
     found[owners[below]] = below  # in increasing order: the last stays
     return found

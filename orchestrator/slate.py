@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import gcd
 from typing import Any
 
 from orchestrator.axis import by_ratio
+from orchestrator.budget_count import Counted
 from orchestrator.divisibility import Refusal, refusal
 from orchestrator.passes import with_passes
 from orchestrator.roles import Role
 from orchestrator.shape import Shape, at_least_one
+from orchestrator.shape_code import CHOSEN, SHAPE, axis_name, value_name
+from orchestrator.shape_code import dimensions as chosen_dimensions
 from tasks.family import Candidate, Dimensions, FamilyKey
 from tasks.gemm import Gemm
 
@@ -21,22 +25,26 @@ class Slate:
     """One Family before its Candidates are made.
 
     base: the Point without the chosen dimension, ``key.axis``. ratio: the choice of d_ff that follows h, where h is
-    chosen.
+    chosen. counted: how a whole model's parameters are, where shapes are chosen.
     """
 
     key: FamilyKey
     role: Role
     base: Shape
     ratio: object = None
+    counted: Counted | None = None
 
     def shape(self, value: int) -> Shape:
         """The Point of one value."""
+        if self.key.axis == SHAPE:
+            return replace(self.base, **chosen_dimensions(value))
         chosen = self.base.having(self.key.axis, value)
         return chosen if self.ratio is None else replace(chosen, d_ff=by_ratio_of(self.ratio, chosen))
 
     def refusal(self, value: int) -> Refusal:
         """Why there is no Candidate of a value: the kind of reason and the reason."""
-        too_many = TOO_LARGE, f"{self.key.axis}={value} takes 2^{MAX_BITS} FLOPs or bytes, or more"
+        named = f"{axis_name(self.key.axis)}={value_name(self.key.axis, value)}"
+        too_many = TOO_LARGE, f"{named} takes 2^{MAX_BITS} FLOPs or bytes, or more"
         return refusal(self.role, self.shape(value)) or too_many
 
     def candidate(self, value: int, *, baseline: bool = False) -> Candidate:
@@ -46,8 +54,8 @@ class Slate:
             value=value,
             parts=with_passes(self.role.parts(shape), self.key.passes),
             baseline=baseline,
-            follows=follows(self.role, shape, derived=self.ratio is not None),
-            params=self.role.params(shape),
+            follows=follows(self.role, shape, self.key.axis, derived=self.ratio is not None),
+            params=self.role.params(shape) if self.counted is None else self.counted.parameters(shape),
             local_dim=_local(self.key.axis, self.role, shape),
         )
 
@@ -73,13 +81,13 @@ def dimensions(role: Role, shape: Shape, axis: str, fixed: Sequence[str], *, der
     axis, fixed, derived: the dimension that is chosen, those that are not, and whether d_ff follows h.
     """
     known: dict[str, int | None] = {"h": shape.h, "tp": shape.tp, "batch": shape.batch, "seq": shape.seq}
-    known |= {name: shape.size(name) for name in (*fixed, axis)}
-    return known | dict(follows(role, shape, derived=derived))
+    known |= {name: shape.size(name) for name in (*fixed, *([] if axis == SHAPE else [axis]))}
+    return known | dict(follows(role, shape, axis, derived=derived))
 
 
-def follows(role: Role, shape: Shape, *, derived: bool) -> Dimensions:
+def follows(role: Role, shape: Shape, axis: str, *, derived: bool) -> Dimensions:
     """The dimensions that change with the value that is chosen."""
-    found: dict[str, int] = {}
+    found = {name: shape.size(name) for name in CHOSEN} if axis == SHAPE else {}
     if derived:
         found["d_ff"] = shape.size("d_ff")
     if "kv" in role.dimensions and shape.kv is None:
@@ -110,6 +118,8 @@ def _local(axis: str, role: Role, shape: Shape) -> int:
         return shape.local_d_ff
     if axis == "batch":
         return shape.tokens
+    if axis == SHAPE:
+        return gcd(shape.size("h"), shape.local_d_ff, shape.head)
     if axis == "v":
         return shape.padded_v // shape.tp
     if "head_dim" in role.dimensions and (axis in ("a", "kv") or shape.head_dim is None):

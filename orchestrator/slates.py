@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 
 from orchestrator.axis import by_ratio, by_ratios, choice, d_ff_values, expand, is_ratio, seed_d_ff_values
+from orchestrator.budget_count import Counted
+from orchestrator.budget_grid import counting
+from orchestrator.budget_search import shapes
 from orchestrator.column import Array, Column
 from orchestrator.gemm_columns import GemmColumns
 from orchestrator.passes import named
 from orchestrator.roles import ROLES, Role
 from orchestrator.schema import Config, Space
 from orchestrator.shape import Shape
+from orchestrator.shape_code import SHAPE, dimensions
 from orchestrator.slate import Slate, by_ratio_of, divided
 from tasks.family import FamilyKey
 from tasks.gemm import Gemm
@@ -39,7 +43,8 @@ class Slates:
     sizes: of each Slate its fixed dimensions, as int64 or as one number where all have the same. values: of ``axis``,
     of all Slates one after the other, each in increasing order: Slate i has those from ``starts[i]`` to
     ``starts[i + 1]``. exact: of each Slate the baseline among its values, 0 where there is none. ratio: the choice of
-    d_ff that follows h, where h is chosen. fixed: dimensions that are not chosen, as a FamilyKey has them.
+    d_ff that follows h, where h is chosen. counted: how a whole model's parameters are, where shapes are chosen. fixed:
+    dimensions that are not chosen, as a FamilyKey has them.
     """
 
     role: Role
@@ -53,6 +58,7 @@ class Slates:
     starts: Array
     exact: Array
     ratio: object
+    counted: Counted | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -74,7 +80,7 @@ class Slates:
             fixed=tuple((name, base.size(name)) for name in self.fixed),
             passes=self.passes,
         )
-        return Slate(key=key, role=self.role, base=base, ratio=self.ratio)
+        return Slate(key=key, role=self.role, base=base, ratio=self.ratio, counted=self.counted)
 
     def owners(self) -> Array:
         """Of each Point the number of its Slate."""
@@ -90,7 +96,8 @@ class Slates:
             for name, size in self.sizes.items()
         }
         chosen = self.values[rows]
-        sizes[self.axis] = Column.of(chosen, exact=exact)
+        taken = dimensions(chosen) if self.axis == SHAPE else {self.axis: chosen}
+        sizes |= {name: Column.of(each, exact=exact) for name, each in taken.items()}
         if self.ratio is not None:
             width: Any = Column.of(_by_ratio(self.ratio, chosen), exact=exact)
             sizes["d_ff"] = divided(width, sizes["tp"])
@@ -101,8 +108,31 @@ def slates(config: Config) -> Iterator[Slates]:
     """Yield the Families that the space asks for, by role and dtype, in the space's order."""
     space = config.space
     passes = named(space.passes)
+    make = _slates if space.params_budget is None else _of_shapes
     for name, dtype in product(dict.fromkeys(space.roles), dict.fromkeys(space.dtype)):
-        yield _slates(config, ROLES[name], dtype, passes)
+        yield make(config, ROLES[name], dtype, passes)
+
+
+def _of_shapes(config: Config, role: Role, dtype: str, passes: str) -> Slates:
+    """Slates whose Candidates are the shapes that a budget of parameters allows."""
+    space = config.space
+    names = counting(space)
+    sizes, count = _product({name: expand(getattr(space, name)) for name in ("tp", "batch", "seq", *names)})
+    values, starts, exact = shapes(space, role.name, sizes, count)
+    return Slates(
+        role=role,
+        dtype=dtype,
+        passes=passes,
+        axis=SHAPE,
+        fixed=tuple(names),
+        v_multiple=space.v_multiple,
+        sizes=sizes,
+        values=values,
+        starts=starts,
+        exact=exact,
+        ratio=None,
+        counted=Counted(role=role.name, weights=space.other_weights or {}),
+    )
 
 
 def _slates(config: Config, role: Role, dtype: str, passes: str) -> Slates:

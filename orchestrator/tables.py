@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from orchestrator.shape_code import SHAPE, axis_name, value_name
 from tasks.settings import BASELINES, Timing
 
 Row = dict[str, Any]
@@ -19,7 +20,8 @@ LEAST_PLAIN = 1e-3
 LEGEND = (
     "±: half the interval of the cost relative to the best, as a share of it. tie: those of group 1 cannot be told "
     "from the best, those of a later group not from the best one in it. align: the largest power of two that divides "
-    "what one rank holds of the dimension: d_ff / tp, head_dim, padded v / tp, batch * seq."
+    "what one rank holds of the dimension: d_ff / tp, head_dim, padded v / tp, batch * seq; of a shape h, d_ff / tp and "
+    "head_dim."
 )
 
 NO_INTERVALS = {
@@ -32,8 +34,9 @@ _COLUMNS = ("TFLOP/s", "±", "vs baseline", "tie")
 _FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff")}
 """Dimensions worth a column of their own beside the one that is chosen, where they change with it."""
 _FAMILY = ("gpu", "protocol", "protocol_version", "l2", "power", "family_id")
-DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "tp", "batch", "seq")
+DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "layers", "tp", "batch", "seq")
 """What a Family's title names, where all its Candidates share it."""
+_LAYERS = ("layers, ms",)
 _MOST_PART_COLUMNS = 2  # as many as fit into 80 columns
 _LONGEST_MESSAGE = 200
 
@@ -120,12 +123,13 @@ def _family_table(rows: Sequence[Row], top: int) -> FamilyTable:
     parts, first = _part_names(rows), rows[0]
     following = _following(rows)
     params = "params" if first["mlp_params"] is None else "mlp_params"
+    whole = _LAYERS if first["axis"] == SHAPE else ()
     return FamilyTable(
         title=_title(rows),
-        columns=(first["axis"], *following, *_COLUMNS, params, "align", *parts),
+        columns=(axis_name(first["axis"]), *following, *_COLUMNS, *whole, params, "align", *parts),
         rows=tuple(_cells(row, following, parts) for row in baseline + best),
         leads=bool(baseline),
-        notes=(*_state(rows), *_ties(rows), *_failures(rows)),
+        notes=(*_state(rows), *_ties(rows), *_fastest(rows), *_failures(rows)),
     )
 
 
@@ -179,7 +183,41 @@ def _failures(rows: Sequence[Row]) -> Iterator[str]:
         )
         message = " ".join(failed[0]["message"].split())
         short = message if len(message) <= _LONGEST_MESSAGE else message[: _LONGEST_MESSAGE - 1] + "…"
-        yield f"not measured: {counts}; {failed[0]['axis']} {failed[0]['value']}: {short}"
+        yield f"not measured: {counts}; {axis_name(failed[0]['axis'])} {_value(failed[0])}: {short}"
+
+
+def _fastest(rows: Sequence[Row]) -> Iterator[str]:
+    """Say which shape takes the least time in all, where that is surely less than what the best per FLOP takes.
+
+    Times beside the best's are those of ``relative``, in which no drift is.
+    """
+    timed = [row for row in rows if row["axis"] == SHAPE and row["relative_high"] is not None]
+    if not timed:
+        return
+    best = min(timed, key=lambda row: row["relative"])
+    work = best["tflops"] * best["seconds"]
+
+    def beside(row: Row, cost: str) -> float:
+        return float(row[cost] * row["tflops"] * row["seconds"] / work)
+
+    least = min(timed, key=lambda row: beside(row, "relative"))
+    if beside(least, "relative_high") < 1:
+        less = (1 - beside(least, "relative")) * 100
+        yield (
+            f"all layers take the least time as {_value(least)}: {less:.1f}% less than the best per FLOP, with "
+            f"{parameters(least['params'])} parameters to its {parameters(best['params'])}"
+        )
+
+
+def _value(row: Row) -> str:
+    return value_name(row["axis"], row["value"])
+
+
+def _milliseconds(row: Row) -> str:
+    """What the Gemms of all layers take."""
+    if row["seconds"] is None or row["layers"] is None:
+        return UNKNOWN
+    return f"{row['seconds'] * row['layers'] * 1e3:.4g}"
 
 
 def _part_names(rows: Sequence[Row]) -> tuple[str, ...]:
@@ -191,12 +229,13 @@ def _part_names(rows: Sequence[Row]) -> tuple[str, ...]:
 def _cells(row: Row, following: Sequence[str], parts: Sequence[str]) -> tuple[str, ...]:
     known = {part["part"]: part["tflops"] for part in row["parts"] or []}
     return (
-        str(row["value"]),
+        _value(row),
         *(UNKNOWN if row[name] is None else str(row[name]) for name in following),
         UNKNOWN if row["tflops"] is None else tflops(row["tflops"]),
         _uncertainty(row),
         _versus_baseline(row),
         UNKNOWN if row["tie_group"] is None else str(row["tie_group"]),
+        *([_milliseconds(row)] if row["axis"] == SHAPE else []),
         UNKNOWN if row["params"] is None else parameters(row["params"]),
         str(row["align_local"]),
         *(tflops(known[name]) if name in known else UNKNOWN for name in parts),

@@ -16,7 +16,7 @@ class Part:
 Dimensions = tuple[tuple[str, int], ...]
 """Names and values of logical dimensions, such as (("a", 32), ("kv", 8))."""
 
-ID_LETTERS = {"head_dim": "d", "d_ff": "f", "experts": "e", "topk": "k"}
+ID_LETTERS = {"head_dim": "d", "d_ff": "f", "experts": "e", "topk": "k", "layers": "l"}
 """How a dimension is written in a Family's id where its name is long."""
 
 
@@ -24,8 +24,10 @@ ID_LETTERS = {"head_dim": "d", "d_ff": "f", "experts": "e", "topk": "k"}
 class Candidate:
     """One value of what a Family chooses, with the Gemms that a user pays for together; ranked by time per FLOP.
 
-    follows: the dimensions that change with the value (``head_dim`` with ``a``). params: weights of the block that the
-    role is part of, all ranks. local_dim: what one rank holds of the dimension that the choice aligns.
+    follows: the dimensions that change with the value (``head_dim`` with ``a``; of a whole shape its h, d_ff and a).
+    params: weights of the block that the role is part of, all ranks; of a whole shape those of its model. local_dim:
+    what one rank holds of the dimension that the choice aligns; of a whole shape the largest number that divides what
+    it holds of h, d_ff and a head.
     """
 
     value: int
@@ -45,8 +47,9 @@ class Candidate:
 class FamilyKey:
     """What the Candidates of a Family have in common; None for a dimension that the role has not, or that is chosen.
 
-    axis: the dimension that is chosen. fixed: the other dimensions that the role has, beside h, tp, batch and seq.
-    passes: ``fwd``, ``bwd`` or ``fwd+bwd``.
+    axis: the dimension that is chosen, or ``shape``: h, d_ff and a, of which one number is the value. fixed: the other
+    dimensions that the role or a count of parameters has, beside h, tp, batch and seq. passes: ``fwd``, ``bwd`` or
+    ``fwd+bwd``.
     """
 
     role: str

@@ -49,7 +49,7 @@ def test_the_schema_keys_are_frozen() -> None:
     assert list(schema_keys()) == [
         *(f"space.{name}" for name in ("roles", "h", "tp", "batch", "seq", "dtype", "d_ff", "around", "pass")),
         *(f"space.{name}" for name in ("a", "kv", "head_dim", "v", "v_multiple", "experts", "topk", "ep")),
-        *(f"space.{name}" for name in ("expert_d_ff", "model", "where")),
+        *(f"space.{name}" for name in ("expert_d_ff", "params_budget", "layers", "other_weights", "model", "where")),
         *(f"timing.{name}" for name in ("protocol", "l2", "power", "min_rounds", "max_rounds", "max_seconds")),
         *(f"timing.{name}" for name in ("tie_pct", "race_pct", "confidence", "lead_calls", "visit_us")),
         *(f"timing.{name}" for name in ("soak_min_s", "soak_max_s", "warmup_s", "seed", "redo_throttled", "goal")),

@@ -33,7 +33,7 @@ record:string bundle_id:string attempt:int32 uuid:string gemm_id:string
 round:int32 position:int32 calls:int32 lead_calls:int32 seconds:double
 family_id:string role:string h:int64 tp:int32 batch:int64 seq:int64 dtype:string d_ff:int64 baseline:bool
 mlp_params:int64 axis:string value:int64 params:int64 passes:string
-a:int64 kv:int64 head_dim:int64 v:int64 experts:int64 topk:int64 ep:int64 local_dim:int64
+a:int64 kv:int64 head_dim:int64 v:int64 experts:int64 topk:int64 ep:int64 layers:int64 local_dim:int64
 part:string kind:string b:int64 m:int64 n:int64 k:int64 layout:string flops:int64 bytes:int64
 align_m:int64 align_n:int64 align_k:int64 status:string message:string launch:string kernel:string energy_j:double
 device_kind:string gpu:string host:string sm_count:int32 l2_bytes:int64 memory_bytes:int64 torch:string pci_id:string
@@ -49,7 +49,7 @@ code_version:string plan_hash:string
 RANKING_COLUMNS = """
 gpu:string family_id:string role:string h:int64 tp:int32 batch:int64 seq:int64 dtype:string d_ff:int64 baseline:bool
 mlp_params:int64 axis:string value:int64 params:int64 passes:string
-a:int64 kv:int64 head_dim:int64 v:int64 experts:int64 topk:int64 ep:int64
+a:int64 kv:int64 head_dim:int64 v:int64 experts:int64 topk:int64 ep:int64 layers:int64
 rank:int32 tie_group:int32 seconds:double tflops:double
 relative:double relative_low:double relative_high:double speedup:double speedup_low:double speedup_high:double
 p5_s:double p25_s:double p75_s:double p95_s:double samples:int64 rounds:int32 cv:double align_local:int64

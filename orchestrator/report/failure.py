@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.report.source import ReportRun
+from orchestrator.shape_code import axis_name, value_name
 
 Row = dict[str, Any]
 
@@ -48,8 +49,12 @@ def _failures(run: ReportRun) -> Iterator[Failure]:
             groups.setdefault((row["status"], row["message"] or ""), []).append(row)
     for (status, message), rows in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         cut = message if len(message) <= LONGEST else f"{message[: LONGEST - 1]}…"
-        examples = tuple(f"{row['family_id']} {row['axis']}={row['value']}" for row in rows[:MOST_EXAMPLES])
+        examples = tuple(f"{row['family_id']} {_choice(row)}" for row in rows[:MOST_EXAMPLES])
         yield Failure(run=run.name, status=status, message=cut, count=len(rows), examples=examples)
+
+
+def _choice(row: Row) -> str:
+    return f"{axis_name(row['axis'])}={value_name(row['axis'], row['value'])}"
 
 
 def skips(runs: Sequence[ReportRun]) -> list[Skip]:

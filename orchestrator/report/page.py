@@ -11,6 +11,7 @@ from orchestrator.report.family import ReportFamily, families
 from orchestrator.report.gains import gains
 from orchestrator.report.payload import columns, packed, packed_text
 from orchestrator.report.roof import roof
+from orchestrator.shape_code import drawn_over
 
 if TYPE_CHECKING:
     from orchestrator.report.layers import Bar
@@ -41,7 +42,7 @@ def html(runs: "Sequence[ReportRun]", layers: "Sequence[Bar]" = ()) -> bytes:
     listed = [(run, device.devices(run)) for run in runs]
     loader = jinja2.PackageLoader("orchestrator.report", "assets")
     templates = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    templates.filters["cut"] = _cut
+    templates.filters |= {"cut": _cut, "drawn_over": drawn_over}
     text = templates.get_template("report.html").render(
         title=", ".join(run.name for run in runs),
         version=__version__,

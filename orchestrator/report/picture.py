@@ -10,6 +10,7 @@ from orchestrator.report.family import ReportFamily, Series, families
 from orchestrator.report.grid import Grid, grid
 from orchestrator.report.roof import roof
 from orchestrator.report.source import ReportRun
+from orchestrator.shape_code import drawn_at, drawn_over
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +66,7 @@ def _family(figure: "Figure", runs: Sequence[ReportRun], wanted: str) -> None:
         else:
             _points(axes, rows)
         _marks(axes, rows, COLOURS[i % len(COLOURS)] if several else COLOURS[0])
-    axes.set(xlabel=found.axis, ylabel="TFLOP/s")
+    axes.set(xlabel=drawn_over(found.axis), ylabel="TFLOP/s")
     sentence = "" if several else found.series[0].verdict.sentence
     axes.set_title(f"{found.title}\n{sentence if len(sentence) <= 120 else sentence.split('. ')[0] + '.'}", fontsize=9)
     if axes.get_legend_handles_labels()[0]:
@@ -111,12 +112,12 @@ def _points(axes: "Axes", rows: Sequence[Row]) -> None:
 
 
 def _curve(axes: "Axes", rows: Sequence[Row], label: str, colour: str) -> None:
-    ordered = sorted(rows, key=lambda row: row["value"])
+    ordered = sorted(rows, key=drawn_at)
     _draw(axes, ordered, label=label, color=colour, marker="o", linewidth=1)
 
 
 def _draw(axes: "Axes", rows: Sequence[Row], **look: Any) -> None:
-    x, y = [row["value"] for row in rows], [row["tflops"] for row in rows]
+    x, y = [drawn_at(row) for row in rows], [row["tflops"] for row in rows]
     axes.errorbar(x, y, yerr=_spread(rows), ecolor=GREY, elinewidth=0.7, markersize=5, **look)
 
 
@@ -129,7 +130,7 @@ def _marks(axes: "Axes", rows: Sequence[Row], colour: str) -> None:
     for row in rows:
         if row["baseline"]:
             axes.axhline(row["tflops"], color=GREY, linestyle=":", linewidth=1)
-            axes.plot(row["value"], row["tflops"], "o", markersize=11, markerfacecolor="none", color=GREY)
+            axes.plot(drawn_at(row), row["tflops"], "o", markersize=11, markerfacecolor="none", color=GREY)
 
 
 def _plain(axes: "Axes") -> None:

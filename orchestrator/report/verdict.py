@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from orchestrator.shape_code import axis_name, value_name
 from orchestrator.tables import NO_INTERVALS, best_found, parameters, stop_reasons, tflops
 from tasks.settings import BASELINES
 
@@ -94,16 +95,20 @@ def _distinct(best: Row) -> bool:
 
 
 def _lead(found: Verdict, best: Row) -> str:
-    lead = f"{found.axis} {found.best} is best at {tflops(best['tflops'])} TFLOP/s"
+    lead = f"{axis_name(found.axis)} {_named(found, best['value'])} is best at {tflops(best['tflops'])} TFLOP/s"
     if best["baseline"]:
         return f"{lead}; it is the baseline"
     if found.baseline is None:
         return f"{lead}; there is no baseline"
     if found.gain is None:
-        return f"{lead}; the baseline {found.baseline} was not measured"
+        return f"{lead}; the baseline {_named(found, found.baseline)} was not measured"
     if not found.distinct:
-        return f"{lead}; it cannot be told from the baseline {found.baseline}"
-    return f"{lead}, {found.gain * 100:+.1f}% over the baseline {found.baseline}"
+        return f"{lead}; it cannot be told from the baseline {_named(found, found.baseline)}"
+    return f"{lead}, {found.gain * 100:+.1f}% over the baseline {_named(found, found.baseline)}"
+
+
+def _named(found: Verdict, value: int) -> str:
+    return value_name(found.axis, value)
 
 
 def _ties(found: Verdict, ranked: Sequence[Row]) -> list[str]:
@@ -113,14 +118,14 @@ def _ties(found: Verdict, ranked: Sequence[Row]) -> list[str]:
     if found.measured == len(found.tied) + 1 and found.measured > LISTED:
         text = f"None of the {found.measured} can be told from another"
     else:
-        shown = ", ".join(map(str, sorted(found.tied)[:LISTED]))
+        shown = ", ".join(_named(found, value) for value in sorted(found.tied)[:LISTED])
         more = f" and {len(found.tied) - LISTED} more" if len(found.tied) > LISTED else ""
         text = f"{shown}{more} cannot be told from it"
     lean = next(row for row in ranked if row["value"] == found.lean)
     alike = len({row["params"] for row in ranked if row["tie_group"] == 1}) == 1
     if found.lean == found.best or lean["params"] is None or alike:
         return [text]
-    return [f"{text}; of these {found.lean} has the fewest parameters ({parameters(lean['params'])})"]
+    return [f"{text}; of these {_named(found, lean['value'])} has the fewest parameters ({parameters(lean['params'])})"]
 
 
 def _notes(found: Verdict, failed: Sequence[Row]) -> list[str]:

@@ -13,6 +13,7 @@ from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, tex
 from orchestrator.explanation import Explanation, explain
 from orchestrator.forms import CsvTable
 from orchestrator.printing import printed_as, width
+from orchestrator.shape_code import axis_name, value_name
 from orchestrator.verbs.arguments import add_dir, add_forms, add_spool, positive
 from orchestrator.words import listed
 
@@ -119,7 +120,8 @@ def _wanted(families: "Sequence[MeasuredFamily]", wish: RunWish, run: str) -> "l
         if wish.axis in (None, each.axis)
     ]
     if not any(each.candidates for each in chosen):
-        raise StoreError(f"{run}: no {wish.axis or 'value'}={wish.value} was measured; {_nearest(named, wish)}")
+        what = f"{wish.axis or 'value'}={value_name(wish.axis, wish.value)}"
+        raise StoreError(f"{run}: no {what} was measured; {_nearest(named, wish)}")
     return [each for each in chosen if each.candidates]
 
 
@@ -128,7 +130,7 @@ def _nearest(families: "Sequence[MeasuredFamily]", wish: RunWish) -> str:
     if not known:
         return f"what was chosen is {' and '.join(dict.fromkeys(each.axis for each in families))}"
     near = sorted(known, key=lambda value: abs(value - (wish.value or 0)))[:NEAR]
-    return f"the nearest are {', '.join(map(str, sorted(near)))}"
+    return f"the nearest are {', '.join(value_name(wish.axis, value) for value in sorted(near))}"
 
 
 def _of(found: "Sequence[Fit]", wanted: "Sequence[MeasuredFamily]") -> "list[Fit]":
@@ -150,9 +152,13 @@ def _detail(families: "Sequence[MeasuredFamily]") -> "list[Table]":
         for part in candidate.parts
         for table in explanation_tables(
             explain(part.gemm, family.gpu, part.measured),
-            title=f"{family.family_id}, {family.axis}={candidate.value}, {part.name}: ",
+            title=f"{family.family_id}, {_choice(family.axis, candidate.value)}, {part.name}: ",
         )
     ]
+
+
+def _choice(axis: str, value: int) -> str:
+    return f"{axis_name(axis)}={value_name(axis, value)}"
 
 
 def _notes(lines: "Sequence[str]") -> "list[Table]":

@@ -26,8 +26,15 @@ function flags(row) {
   return found.filter(Boolean).join(", ");
 }
 
+// What was chosen: of a whole shape its h, d_ff and a, drawn over the one of them that has the most values.
+const SHAPE = "shape";
+const chosenName = (axis) => (axis === SHAPE ? "h/d_ff/a" : axis);
+const chosenText = (axis, value) => (axis === SHAPE ? [Math.floor(value / 1e10), Math.floor(value / 1e4) % 1e6, value % 1e4].join("/") : String(value));
+const drawnOver = (axis) => (axis === SHAPE ? "d_ff" : axis);
+const chosenPlace = (row) => (row.axis === SHAPE ? row.d_ff : row.value);
+
 function facts(row) {
-  const found = [[row.axis, String(row.value)]];
+  const found = [[chosenName(row.axis), chosenText(row.axis, row.value)]];
   const add = (name, value, text) => { if (value !== null && value !== undefined && value !== "") found.push([name, text(value)]); };
   if (row.rank === null) {
     found.push([row.status, row.message]);
@@ -38,11 +45,12 @@ function facts(row) {
   found.push(["cost over the best's", `${row.relative.toFixed(4)} (${interval(row)})`], ["over the baseline", versusBaseline(row)]);
   found.push(["rank", `${row.rank}, tie group ${row.tie_group}`]);
   add("time of a call", row.seconds, duration);
+  if (row.axis === SHAPE && row.layers) add(`of all ${row.layers} layers`, row.layers * row.seconds, duration);
   add("p5 to p95", row.p5_s, (v) => `${duration(v)} to ${duration(row.p95_s)}`);
   add("Samples", row.samples, (v) => `${v} in ${row.rounds} Rounds${row.cv === null ? "" : `, cv ${(100 * row.cv).toFixed(1)}%`}`);
   add("alignment", row.align_local, (v) => `${v} of ${row.local_dim ?? "?"}`);
   add("parameters", row.params, (v) => v.toLocaleString("en"));
-  for (const name of ["d_ff", "head_dim"]) if (name !== row.axis && row.axis !== "d_ff") add(name, row[name], String);
+  for (const name of ["d_ff", "head_dim"]) if (name !== row.axis && row.axis !== "d_ff" && !(row.axis === SHAPE && name === "d_ff")) add(name, row[name], String);
   add("energy of a call", row.energy_j, (v) => `${significant(v, 3)} J`);
   add("SM clock", row.sm_clock_mean_mhz, (v) => `${v.toFixed(0)} MHz, least ${row.sm_clock_min_mhz === null ? "?" : row.sm_clock_min_mhz.toFixed(0)}`);
   add("temperature, power", row.temperature_max_c, (v) => `${v.toFixed(0)} °C, ${row.power_mean_w === null ? "?" : row.power_mean_w.toFixed(0)} W`);

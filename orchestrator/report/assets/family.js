@@ -13,7 +13,7 @@ function points(name, rows, title, marker, more = {}) {
     type: "scatter",
     mode: "markers",
     name,
-    x: rows.map((row) => row.value),
+    x: rows.map(chosenPlace),
     y: rows.map((row) => row.tflops),
     error_y: {
       type: "data",
@@ -38,7 +38,7 @@ function byAlignment(rows, title) {
 }
 
 function curve(rows, title, label, colour) {
-  const ordered = [...rows].sort((a, b) => a.value - b.value);
+  const ordered = [...rows].sort((a, b) => chosenPlace(a) - chosenPlace(b));
   const symbols = ordered.map((row) => ALIGNED[alignment(row.align_local)].symbol);
   const line = { mode: "lines+markers", line: { color: colour, width: 1 } };
   return points(plain(label, 48), ordered, `${label}, ${title}`, { color: colour, symbol: symbols }, line);
@@ -86,14 +86,14 @@ function drawFamily(place, data, family) {
     const [marks, lines] = baselineMarks(rows, several ? `${label}, ${family.title}` : family.title);
     traces.push(...(several ? [curve(rows, family.title, label, colour)] : byAlignment(rows, family.title)), ...marks);
     shapes.push(...tieBand(rows, several ? colour : BLUE), ...lines);
-    values = values.concat(rows.map((row) => row.value));
+    values = values.concat(rows.map(chosenPlace));
   });
   if (!values.length) return note(place, "Nothing was measured of this Family.");
   const wide = Math.max(...values) / Math.min(...values) >= 16;
   const distinct = [...new Set(values)];
   const marks = distinct.length <= 10 ? distinct : TICKS;
   const scale = wide ? { type: "log", tickvals: marks, ticktext: marks.map(String) } : { tickformat: "d", nticks: 8 };
-  const x = axis(plain(family.axis), scale);
+  const x = axis(plain(drawnOver(family.axis)), scale);
   const y = axis("TFLOP/s", { nticks: 7, ...near(family, data) });
   const height = several ? 340 + 20 * traces.length : 320;
   return draw(place, traces, layout({ height, shapes, xaxis: x, yaxis: y, showlegend: several }));
@@ -122,7 +122,7 @@ function listFamily(place, data, family) {
     const table = document.createElement("table");
     if (family.series.length > 1) table.createCaption().textContent = series[4];
     const head = table.createTHead().insertRow();
-    for (const name of [family.axis, ...COLUMNS.map(([title]) => title)]) {
+    for (const name of [chosenName(family.axis), ...COLUMNS.map(([title]) => title)]) {
       const cell = document.createElement("th");
       cell.scope = "col";
       cell.className = "n";
@@ -133,7 +133,7 @@ function listFamily(place, data, family) {
     for (const row of rowsOf(data, series)) {
       const line = body.insertRow();
       const texts = row.rank === null ? [row.status, plainCut(row.message)] : COLUMNS.map(([, text]) => text(row));
-      [row.value, ...texts].forEach((text, i) => {
+      [chosenText(row.axis, row.value), ...texts].forEach((text, i) => {
         const cell = line.insertCell();
         cell.textContent = text;
         if (row.rank !== null || i < 2) cell.className = "n";

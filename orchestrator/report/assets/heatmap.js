@@ -1,6 +1,6 @@
 // The best rate and the gain of each Family over two of the dimensions in which the Families differ.
 
-const CROSSED = ["h", "tp", "batch", "seq", "dtype", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "passes", "role", "run"];
+const CROSSED = ["h", "tp", "batch", "seq", "dtype", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "layers", "passes", "role", "run"];
 const FIRST = [["h", "tp"], ["dtype", "tp"], ["batch", "tp"], ["h", "batch"]];
 
 function heatRecords(data) {

@@ -2,7 +2,7 @@
 
 function roofFacts(data, spots, i) {
   const family = data.families[spots.family[i]];
-  const found = [[family.axis, spots.value[i]], ["TFLOP/s", significant(spots.tflops[i])], ["FLOP per byte", significant(spots.intensity[i])]];
+  const found = [[chosenName(family.axis), chosenText(family.axis, spots.value[i])], ["TFLOP/s", significant(spots.tflops[i])], ["FLOP per byte", significant(spots.intensity[i])]];
   if (spots.share[i] !== null) found.push(["of what the ceilings allow", `${(100 * spots.share[i]).toFixed(0)}%`]);
   return told(`${spots.name}: ${family.title}`, found);
 }
