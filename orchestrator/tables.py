@@ -20,8 +20,8 @@ LEAST_PLAIN = 1e-3
 LEGEND = (
     "±: half the interval of the cost relative to the best, as a share of it. tie: those of group 1 cannot be told "
     "from the best, those of a later group not from the best one in it. align: the largest power of two that divides "
-    "what one rank holds of the dimension: d_ff / tp, head_dim, padded v / tp, batch * seq; of a shape h, d_ff / tp and "
-    "head_dim."
+    "what one rank holds of the dimension: d_ff / tp, head_dim, padded v / tp, batch * seq; of a shape h, "
+    "d_ff / tp and head_dim."
 )
 
 NO_INTERVALS = {
