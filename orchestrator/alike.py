@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.statistics import MIN_ROUNDS, UNKNOWN, Floats, t_quantile, trimmed
+from tasks.location import MIN_ROUNDS, Floats, t_quantile, trimmed
+from tasks.statistics import UNKNOWN
 
 Ints = NDArray[np.int64]
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from orchestrator.contest import Contest
 from orchestrator.ranking import contests
 from orchestrator.store import RunStore
-from tasks.statistics import t_quantile, trimmed
+from tasks.location import t_quantile, trimmed
 
 Row = dict[str, Any]
 Floats = NDArray[np.float64]

@@ -16,7 +16,7 @@ from orchestrator.alike import Alike, compare_alike
 from orchestrator.columns import PART_TYPE, RANKING_SCHEMA
 from orchestrator.contest import PERCENTILES, percentiles, variation
 from orchestrator.survey import codes
-from tasks.statistics import Floats
+from tasks.location import Floats
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -42,9 +42,10 @@ ONE_CALL_S = 1e-4
 DELAYS = (4, 16, 64, 256)
 """Flushes to queue short calls behind, the next where the last did not last; one takes some 50 us."""
 
-LOAD_S = 1.5
+LOAD_S = 0.8
+LOAD_AGAIN_S = 0.3
 LOAD_CALLS = 800
-"""Work that is queued before a Family is prepared: a stream takes about a thousand launches ahead."""
+"""Work that is queued before a Family is prepared, less for a device that settles; a stream takes a thousand calls."""
 
 AGAIN_S = 1.0
 """A device that was seen to settle, and has idled since, boosts for less than this again (0.8 s on an H200)."""
@@ -215,7 +216,8 @@ class CudaDevice(Device):
                 raise
             return  # it is tried once more, and reported
         self._watched()
-        for _ in range(min(LOAD_CALLS, math.ceil(LOAD_S / max(each, 1e-6)))):
+        load_s = LOAD_AGAIN_S if self.settles else LOAD_S
+        for _ in range(min(LOAD_CALLS, math.ceil(load_s / max(each, 1e-6)))):
             bmm.call(gemm, operands)
 
     def _watched(self) -> Window:

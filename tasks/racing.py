@@ -10,10 +10,8 @@ interval. There are as many such pairs as other Candidates, one-sided; their cha
 and all looks (Bonferroni). So with probability ``confidence`` the best never leaves and the one that is named is
 within ``tie_pct`` of it.
 
-In so few rounds a pair's own spread is hardly known: the quantiles for three degrees of freedom would ask for three
-times the rounds. The Candidates of a Family are measured alike, so a pair's variance is moderated by that of the
-others (Smyth 2004, «Linear models and empirical Bayes methods»), as if PRIOR_DF of its degrees of freedom had been
-seen on a typical pair.
+In so few rounds a pair's own spread is hardly known. The Candidates of a Family are measured alike: the variance of a
+pair is moderated by that of the others (``tasks.location.moderated``).
 """
 
 from dataclasses import dataclass
@@ -21,14 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.statistics import MIN_ROUNDS, Comparison, Floats, Location, t_quantile, trimmed
-
-PRIOR_DF = 8
-PRIOR_WIDER = 1.1
-"""A typical pair's variance is the median one times this: the median of squares is below their mean."""
-
-FEW_PAIRS = 3
-"""Below this the others say nothing of a pair's variance."""
+from tasks.location import MIN_ROUNDS, Floats, Location, moderated, t_quantile, trimmed
+from tasks.statistics import Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +35,14 @@ class Race:
     decided: bool
 
 
-def race(comparison: Comparison) -> Race | None:
-    """Look at a Family's Candidates, of which those that stayed compete; None before there is anything to say."""
+def race(comparison: Comparison, least: int = MIN_ROUNDS) -> Race | None:
+    """Look at a Family's Candidates, of which those that stayed compete; None before there are ``least`` rounds.
+
+    least: 2 or more.
+    """
     stayed = np.flatnonzero(comparison.stayed)
     rounds = comparison.relative[comparison.settled][:, stayed]
-    if not len(stayed) or len(rounds) < MIN_ROUNDS:
+    if not len(stayed) or len(rounds) < least:
         return None
     first = int(np.argmin(comparison.effect[stayed]))
     leader = int(stayed[first])
@@ -55,21 +50,17 @@ def race(comparison: Comparison) -> Race | None:
     others = np.delete(np.arange(len(stayed)), first)
     if not len(others):
         return Race(leader, out, decided=True)
-    location = trimmed(rounds[:, others] - rounds[:, [first]])
-    half = _half_widths(location, comparison.alpha / (len(comparison.measured) - 1))
+    location = trimmed(rounds[:, others] - rounds[:, [first]], least)
+    half = _half_widths(location, len(rounds), comparison.alpha / (len(comparison.measured) - 1))
     out[stayed[others]] = (location.mean - half > 0) & (location.mean >= comparison.tie)
     return Race(leader, out, decided=bool((half - location.mean <= comparison.tie).all()))
 
 
-def _half_widths(location: Location, alpha: float) -> Floats:
+def _half_widths(location: Location, rounds: int, alpha: float) -> Floats:
     """Half-widths that one side of each pair's interval exceeds with probability ``alpha``."""
-    error, df = location.error, location.df
-    if len(error) >= FEW_PAIRS:
-        prior = PRIOR_WIDER * float(np.median(error**2))
-        error = np.sqrt((PRIOR_DF * prior + df * error**2) / (PRIOR_DF + df))
-        df = df + PRIOR_DF
-    factor = {int(each): t_quantile(2 * alpha, int(each)) for each in np.unique(df) if each > 0}
-    return np.asarray(error * np.array([factor.get(int(each), np.inf) for each in df]))
+    found = moderated(location, np.full(location.df.shape, rounds))
+    factor = {int(each): t_quantile(2 * alpha, int(each)) for each in np.unique(found.df) if each > 0}
+    return np.asarray(found.error * np.array([factor.get(int(each), np.inf) for each in found.df]))
 
 
 def behind_at_least(comparison: Comparison) -> Floats:
@@ -82,7 +73,7 @@ def behind_at_least(comparison: Comparison) -> Floats:
     rounds = comparison.relative[comparison.settled][:, stayed]
     others = stayed != leader
     location = trimmed(rounds[:, others] - rounds[:, [int(np.argmin(others))]])
-    half = _half_widths(location, comparison.alpha / max(1, len(comparison.measured) - 1))
+    half = _half_widths(location, len(rounds), comparison.alpha / max(1, len(comparison.measured) - 1))
     behind[stayed[others]] = location.mean - half
     behind[leader] = 0.0
     return behind

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from tasks.family import Bundle, Family
+from tasks.location import MIN_ROUNDS
 from tasks.racing import race
 from tasks.records import Sample
-from tasks.settings import Timing
+from tasks.settings import EARLY_ROUNDS, Timing
 from tasks.statistics import Comparison, compare
 
 
@@ -148,18 +149,21 @@ class Sampler:
         Where some are far behind, the chip runs otherwise without them: they leave alone, and the others are judged by
         the rounds from then on, once there are enough of these.
         """
-        if self.together < self._left_at + self._timing.least_rounds:
+        if self._left_at and self.together < self._left_at + self._timing.least_rounds:
             live = set(self._live)
             parts = [{self._index[part.gemm.gemm_id] for part in candidate.parts} for candidate in family.candidates]
             return [c for c, indices in enumerate(parts) if indices <= live], False, False
         comparison = self.comparison(family, self._joined + self._left_at if self._left_at else 0)
-        found = race(comparison)
+        early = self.together < self._timing.least_rounds
+        found = race(comparison, EARLY_ROUNDS if early else MIN_ROUNDS)
         if found is None:
             return comparison.order, not comparison.order, False
         behind = comparison.effect - np.nanmin(comparison.effect)
         far = found.out & (behind > self._far)
         if far.any() and not self._left_at:
             return [i for i in comparison.order if not far[i]], False, True
+        if early:
+            return comparison.order, False, False
         return [i for i in comparison.order if not found.out[i]], found.decided, False
 
     @property

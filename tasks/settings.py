@@ -29,6 +29,9 @@ LOOK_GROWTH = 1.4
 MIN_ROUNDS = {"full": 10, "top": 4}
 """Rounds before the first look, by the goal, where ``min_rounds`` does not say. One alone gets those of ``full``."""
 
+EARLY_ROUNDS = 2
+"""By the goal ``top``, where ``min_rounds`` does not say: rounds after which those that are far behind leave."""
+
 MAX_SECONDS = {"full": 1.5, "top": 1.0}
 """Seconds beyond the least rounds, by the goal, where ``max_seconds`` does not say."""
 
@@ -48,7 +51,7 @@ class Timing:
     confidence: float = 0.95
     lead_calls: int | None = None  # None: 1 where a visit has several calls, 0 where it is one long call
     visit_us: float = 500.0
-    soak_min_s: float = 2.0
+    soak_min_s: float = 1.5
     soak_max_s: float = 30.0
     warmup_s: float = 30.0  # of the protocol sequential
     seed: int = 0
@@ -83,7 +86,8 @@ class Timing:
         """After how many rounds the order is looked at; every look may stop them, so each has its share of error."""
         if self.protocol in BASELINES:
             return (1,)
-        found = [self.least_rounds]
+        early = self.goal == "top" and self.min_rounds is None and self.least_rounds > EARLY_ROUNDS
+        found = [*([EARLY_ROUNDS] if early else []), self.least_rounds]
         while found[-1] < self.max_rounds:
             found.append(min(self.max_rounds, math.ceil(found[-1] * LOOK_GROWTH)))
         return tuple(found)

@@ -8,10 +8,11 @@ import pytest
 
 from orchestrator.config import compose, recompose, to_dict
 from orchestrator.space import expand_space, plan_hash
+from tasks.location import Floats
 from tasks.racing import race
 from tasks.sampling import Sampler
-from tasks.settings import Timing
-from tasks.statistics import Floats, compare
+from tasks.settings import EARLY_ROUNDS, Timing
+from tasks.statistics import compare
 from tests.builders import as_bundle, up_family
 from tests.test_sampling import FAMILY, TRUTH, FakeDevice, costs, measured, run
 
@@ -60,6 +61,9 @@ def test_at_most_one_race_in_twenty_ends_wrong(unequal: float) -> None:
         log_cost = sampled(truth, looks[-1], 0.009 * np.exp(unequal * random.standard_normal(12)), seed)
         for look in looks:
             found = race(compare(log_cost[:look], TOP.tie_pct, TOP.confidence, len(looks)))
+            if look < TOP.least_rounds:  # when only those leave that are far behind
+                assert found is None
+                continue
             assert found is not None
             log_cost[look:, found.out] = np.nan
             if found.decided:
@@ -142,7 +146,43 @@ def test_the_others_are_judged_by_the_rounds_without_the_slow_ones() -> None:
         sampler.record(measured(sampler, bundle, device))
     assert reason == "best_found"
     left = {gemm_id: sum(sample.gemm_id == gemm_id for sample in sampler.samples) for gemm_id in (slow, second, fast)}
-    assert left[slow] == TOP.least_rounds < left[second] <= left[fast]
+    assert left[slow] == EARLY_ROUNDS < TOP.least_rounds < left[second] <= left[fast]
     comparison = sampler.comparison(family)
     assert comparison.order == [0, 1, 2]
     assert comparison.effect[1] - comparison.effect[0] == pytest.approx(math.log(1.25 / 1.15), abs=1e-3)
+
+
+@pytest.mark.parametrize(("behind", "leaves"), [(1.05, False), (1.5, True)])
+def test_after_two_rounds_only_those_leave_that_are_known_to_be_far_behind(behind: float, leaves: bool) -> None:
+    family = up_family(list(range(128, 128 + 12 * 8, 8)))
+    truth = [1.0] * 11 + [behind]
+    sampler = Sampler(as_bundle(family), TOP, range(12))
+    device = FakeDevice(costs(family, truth), drift=0.01, noise=0.01, seed=2)
+    for _ in range(EARLY_ROUNDS):
+        sampler.record(measured(sampler, as_bundle(family), device))
+    assert (11 in sampler.live) is not leaves
+    assert len(sampler.live) >= 11
+
+
+def test_a_hiccup_in_one_of_two_rounds_is_no_reason_to_leave() -> None:
+    family = up_family(list(range(128, 128 + 12 * 8, 8)))
+    sampler = Sampler(as_bundle(family), TOP, range(12))
+    device = FakeDevice(costs(family, [1.0] * 12), drift=0.01, noise=0.01, seed=2)
+    sampler.record(measured(sampler, as_bundle(family), device))
+    hiccup = as_bundle(family).gemms[5].gemm_id
+    later = measured(sampler, as_bundle(family), device)
+    sampler.record([replace(s, seconds=5 * s.seconds) if s.gemm_id == hiccup else s for s in later])
+    assert len(sampler.live) == 12
+
+
+def test_one_that_left_after_two_rounds_is_told_from_all_others() -> None:
+    """Its own spread in two or three rounds says nothing; that of the others says how well all are known."""
+    for seed in range(20):
+        log_cost = sampled(np.log([1.0, 1.01, 1.02, 1.03, 2.3, 2.31, 2.9]), 30, 0.02, seed)
+        log_cost[3:, 4:] = np.nan
+        comparison = compare(log_cost, 0.5, 0.95, len(TOP.looks))
+        slow = {comparison.groups[i] for i in (4, 5, 6)}
+        assert not slow & {comparison.groups[i] for i in range(4)}
+        _, half = comparison.against(comparison.order[0])
+        assert (half[4:] < 1.0).all()
+        assert comparison.groups[4] == comparison.groups[5]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from tasks.statistics import MIN_ROUNDS, compare, t_quantile, trimmed
+from tasks.location import MIN_ROUNDS, t_quantile, trimmed
+from tasks.statistics import compare
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.05, 1e-3, 4e-5, 1e-7])
