@@ -28,7 +28,7 @@ from tasks.pool import Operands, Ring, sweep
 from tasks.records import DeviceInfo
 from tasks.settings import BURST_IDLE_S, L2_REUSE, Timing
 from tasks.support import Architecture
-from tasks.telemetry import Nvml, Reading, Window
+from tasks.telemetry import POWER_LIMITED, Nvml, Reading, Window
 
 SWEEP_BYTES = 4 * GIB
 """Most bytes that a visit of several calls steps through with a window of its own for each call."""
@@ -49,6 +49,8 @@ LOAD_CALLS = 800
 
 AGAIN_S = 1.0
 """A device that was seen to settle, and has idled since, boosts for less than this again (0.8 s on an H200)."""
+
+CAPPED_S, CAPPED_READINGS = 0.5, 4
 
 SETTLE_S = 1.0
 SETTLE_POWER = 0.02
@@ -200,7 +202,8 @@ class CudaDevice(Device):
             pending.append(visit.enqueue())
             if len(pending) > 2:
                 pending.pop(0).seconds()
-            if now - since >= least and (self._nvml is None or self.settles or settled(watch.readings)):
+            known = self._nvml is None or self.settles or capped(watch.readings) or settled(watch.readings)
+            if now - since >= least and known:
                 break
         self.synchronize()
         self._unwatch()
@@ -371,6 +374,12 @@ def capture(work: Callable[[], None], graph: torch.cuda.CUDAGraph | None = None)
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
         return None
     return graph
+
+
+def capped(readings: Sequence[tuple[float, Reading]]) -> bool:
+    """Whether the power cap has held the clocks for the last CAPPED_S: no boost is left."""
+    last = [reading for at, reading in readings if at > readings[-1][0] - CAPPED_S]
+    return len(last) >= CAPPED_READINGS and all(reading.reasons & POWER_LIMITED for reading in last)
 
 
 def settled(readings: Sequence[tuple[float, Reading]]) -> bool:

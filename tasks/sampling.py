@@ -12,7 +12,7 @@ from tasks.location import MIN_ROUNDS
 from tasks.racing import race
 from tasks.records import Sample
 from tasks.settings import EARLY_ROUNDS, Timing
-from tasks.statistics import Comparison, compare
+from tasks.statistics import FAR, Comparison, compare
 
 
 class Sampler:
@@ -159,7 +159,7 @@ class Sampler:
         if found is None:
             return comparison.order, not comparison.order, False
         behind = comparison.effect - np.nanmin(comparison.effect)
-        far = found.out & (behind > self._far)
+        far = found.out & (behind > FAR)
         if far.any() and not self._left_at:
             return [i for i in comparison.order if not far[i]], False, True
         if early:

@@ -26,7 +26,7 @@ LEFT_ROUNDS, OWN_ROUNDS = 2, 10
 UNKNOWN = 3.0
 """A half-width above this, a factor of twenty, is no knowledge: it counts as infinite."""
 
-FAR = math.log1p(0.1)
+FAR = math.log1p(0.25)
 """Log cost by which a Candidate is behind that is another kind of kernel: it draws less power, and the others boost."""
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tasks import bmm, calls, cuda
-from tasks.cuda import CudaDevice, settled
+from tasks.cuda import CudaDevice, capped, settled
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm, kind_of
 from tasks.measure import measure_bundle
@@ -33,6 +33,17 @@ def test_power_and_clock_have_settled_when_a_second_repeats_the_one_before() -> 
     assert not settled(rising)
     falling_clock = readings(lambda t: 690.0, lambda t: 1900.0 - 50 * t)
     assert not settled(falling_clock)
+
+
+def test_a_device_that_its_power_cap_holds_for_half_a_second_boosts_no_more() -> None:
+    def readings(*reasons: int) -> list[tuple[float, Reading]]:
+        return [(t / 10, Reading(1500.0, None, None, 690.0, each)) for t, each in enumerate(reasons)]
+
+    assert capped(readings(0, 0, 4, 4, 4, 4, 4, 4))
+    assert capped(readings(0, 4, 4 | 0x20, 4, 4, 4))
+    assert not capped(readings(4, 4, 4, 4, 0, 4, 4))
+    assert not capped(readings(4, 4, 4))
+    assert not capped([])
 
 
 CALL_S = 20e-6
