@@ -28,6 +28,7 @@ END_S = 20.0
 """How long the end of a kept Ray may take."""
 TOLD_S = 1.0
 LOG_LENGTH = 2000
+ANOTHER = "\ncluster.address=local does not look for one and starts its own"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +164,7 @@ def held(cluster: Cluster, place: Place | None = None) -> Iterator[Hold | None]:
         return
     with ExitStack() as stack:
         place.make()
-        stack.enter_context(_leased(place, cluster.start_timeout_s))
+        stack.enter_context(_leased(place, cluster.start_timeout_s, ANOTHER))
         ray = _found(place) or (_started(place, cluster) if cluster.keep_s else None)
         if ray is None:
             stack.close()
@@ -208,7 +209,7 @@ def end(place: Place) -> None:
 
 
 @contextmanager
-def _leased(place: Place, timeout_s: float) -> Iterator[None]:
+def _leased(place: Place, timeout_s: float, advice: str = "") -> Iterator[None]:
     said = time.monotonic() + TOLD_S
 
     def tell() -> None:
@@ -219,7 +220,7 @@ def _leased(place: Place, timeout_s: float) -> Iterator[None]:
 
     with locked(place.lease, timeout_s, tell) as mine:
         if not mine:
-            raise ClusterError(f"{_user(place)} uses the kept Ray\ncluster.address=local does not look for one")
+            raise ClusterError(f"{_user(place)} uses the kept Ray{advice}")
         yield
 
 
