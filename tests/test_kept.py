@@ -13,7 +13,8 @@ import pytest
 from orchestrator import likeness as alike
 from orchestrator.errors import ClusterError
 from orchestrator.keeper import Watch
-from orchestrator.kept import Hold, Place, Ray, Use, held, locked, release
+from orchestrator.kept import Hold, held, release
+from orchestrator.kept_place import Place, Ray, Use, locked
 from orchestrator.schema import Cluster
 
 RAY = Ray(address="10.0.0.1:6379", token="secret", like={"python": "3.11"})
