@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -31,11 +32,20 @@ ANOTHER = "\ncluster.address=local does not look for one and starts its own"
 
 @dataclass(kw_only=True, slots=True)
 class Hold:
-    """A command's use of the kept Ray. kept: names of the devices of workers that it leaves; none: all is ended."""
+    """A command's use of the kept Ray. kept: names of the devices of workers that it leaves; none: all is ended.
+
+    before: those that earlier commands have left; it may have needed fewer.
+    """
 
     ray: Ray
     keep_s: float
+    before: tuple[str, ...] = ()
     kept: list[str] = field(default_factory=list)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that stay held."""
+        return tuple((Counter(self.before) | Counter(self.kept)).elements()) if self.kept else ()
 
 
 @contextmanager
@@ -60,12 +70,15 @@ def held(cluster: Cluster, place: Place | None = None, meanwhile: Sequence[str] 
     with ExitStack() as stack:
         place.make()
         stack.enter_context(_leased(place, cluster.start_timeout_s, ANOTHER))
-        ray = _found(place) or (_started(place, cluster, meanwhile) if cluster.keep_s else None)
-        if ray is None:
+        before = use.devices if (use := place.use()) else ()
+        if ray := _found(place):
+            hold = Hold(ray=ray, keep_s=cluster.keep_s, before=before)
+        elif cluster.keep_s:
+            hold = Hold(ray=_started(place, cluster, meanwhile), keep_s=cluster.keep_s)
+        else:
             stack.close()
             yield None
             return
-        hold = Hold(ray=ray, keep_s=cluster.keep_s)
         try:
             yield hold
         except BaseException:
@@ -176,6 +189,6 @@ def _environment() -> dict[str, str]:
 
 def _let_go(place: Place, hold: Hold) -> None:
     if hold.kept and hold.keep_s:
-        place.tell_use(Use(pid=os.getpid(), clean=True, keep_s=hold.keep_s, devices=tuple(hold.kept)))
+        place.tell_use(Use(pid=os.getpid(), clean=True, keep_s=hold.keep_s, devices=hold.devices))
     else:
         end(place)

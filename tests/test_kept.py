@@ -129,7 +129,7 @@ def keeper(place: Place, ray: Ray) -> Iterator[threading.Thread]:
     def keep() -> None:
         with locked(place.keeper, 5.0):
             place.tell_ray(ray)
-            place.tell_use(Use(pid=1, clean=True, keep_s=60.0))
+            place.tell_use(Use(pid=1, clean=True, keep_s=60.0, devices=("NVIDIA L4", "NVIDIA H200")))
             began.set()
             while not watch.over():
                 time.sleep(0.01)
@@ -157,11 +157,12 @@ def test_a_command_that_keeps_workers_leaves_all_as_it_was_found(place: Place, l
             assert hold.ray == like
             assert place.use() == Use(pid=os.getpid())  # not clean: were it to die now, all would end
             hold.kept = ["NVIDIA H200"]
-        assert place.use() == Use(pid=os.getpid(), clean=True, keep_s=90.0, devices=("NVIDIA H200",))
+        both = ("NVIDIA L4", "NVIDIA H200")
+        assert place.use() == Use(pid=os.getpid(), clean=True, keep_s=90.0, devices=both)
         assert living.is_alive()
         released = release(place)
         assert released is not None
-        assert released.devices == ("NVIDIA H200",)
+        assert released.devices == both
         living.join(5.0)
         assert not living.is_alive()
 

@@ -122,7 +122,7 @@ def _connected(config: Config, outer: ExitStack, laps: Laps) -> Iterator[tuple[b
 
 def _kept(hold: Hold) -> str:
     """Say what stays behind, what it holds and how it is ended."""
-    devices = ", ".join(f"{count} x {name}" for name, count in Counter(hold.kept).items())
+    devices = ", ".join(f"{count} x {name}" for name, count in Counter(hold.devices).items())
     return f"kept for {hold.keep_s:g} s: Ray and workers that hold {devices}; python -m orchestrator release ends them"
 
 
