@@ -220,6 +220,18 @@ def accepts(gpu: str, device: DeviceInfo) -> bool:
     return catalogue.match(device.gpu, device.memory_bytes) in catalogue.family_or_key(gpu)
 
 
+def own_token() -> None:
+    """Have this process, and the Ray that it starts, authenticate by a token of their own.
+
+    Ray's default would write one to the home directory, which a later `ray start --head` then demands. Ray reads both
+    variables once, when it is imported: set later, they would reach its servers only, and the driver could not talk to
+    them.
+    """
+    if "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
 def _prepare_environment(*, local: bool) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if local:
@@ -228,12 +240,7 @@ def _prepare_environment(*, local: bool) -> None:
         _share_path()
         # The worker that Ray starts ahead of need imports torch while the driver connects.
         os.environ.setdefault("RAY_preload_python_modules", WORKER_MODULE)
-    if local and "ray" not in sys.modules and not any(name.startswith("RAY_AUTH_") for name in os.environ):
-        # Authentication stays on, by a token of this process alone. Ray's default would write one to the home
-        # directory, which a later `ray start --head` then demands. Ray reads both once, when it is imported: set
-        # later, they would reach its servers only, and the driver could not talk to them.
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        own_token()
 
 
 def _share_path() -> None:

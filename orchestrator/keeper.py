@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator import cluster
 from orchestrator.errors import EngineLostError
-from orchestrator.kept import Place, Ray, locked
+from orchestrator.kept_place import Place, Ray, locked
 from orchestrator.lifeline import Lifeline
 from orchestrator.schema import Cluster
 

@@ -8,7 +8,7 @@ import inspect
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ REGISTERED_S = 20.0
 UNUSED = {"no_monitor": True, "include_log_monitor": False}
 """An autoscaler has nothing to scale and its end takes a second; workers' output is in their logs."""
 AGENT_PORTS = ("METRICS_AGENT_PORT_NAME", "METRICS_EXPORT_PORT_NAME", "DASHBOARD_AGENT_LISTEN_PORT_NAME")
+NOBODY = b"127.0.0.1:1"
+"""An address at which nothing answers."""
 NO_PORT = -1
 """How Ray's agent says that it does not serve."""
 
@@ -37,7 +39,7 @@ def lean(agent_port: int) -> Iterator[None]:
     with ExitStack() as stack:
         wanted = {**UNUSED, "runtime_env_agent_port": agent_port}
         _replace(stack, parameter, "RayParams", lambda made: _with(made, wanted))
-        _replace(stack, node.Node, "start_api_server", lambda _: lambda *args, **options: None)
+        _replace(stack, node.Node, "start_api_server", lambda _: _no_dashboard)
         _replace(stack, node.Node, "start_raylet", lambda start: _after(start, lambda own: _tell_ports(private, own)))
         _replace(stack, services, "get_node", lambda get: _once_registered(get))
         yield
@@ -83,6 +85,15 @@ def _after(call: Callable[..., Any], before: Callable[[Any], None]) -> Callable[
         return call(own, *args, **options)
 
     return both
+
+
+def _no_dashboard(node: Any, **options: Any) -> None:
+    """Start none. Where Ray's dashboard is installed, its agent would complain every second that it has no address."""
+    from ray._private import ray_constants as names
+
+    with suppress(AttributeError):
+        place = names.KV_NAMESPACE_DASHBOARD
+        node.get_gcs_client().internal_kv_put(names.DASHBOARD_ADDRESS.encode(), NOBODY, True, place)
 
 
 def _tell_ports(private: Any, node: Any) -> None:

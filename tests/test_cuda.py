@@ -152,7 +152,7 @@ def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, m
 def test_a_long_call_stays_alone_beside_short_ones(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     of = Bundle(families=(fp32(up_family([128, 192, 256])),))
     known = dict(zip(of.gemms, (25, 1, 25), strict=True))
-    monkeypatch.setattr(cuda, "shared_calls", lambda seconds, timing: {gemm: known[gemm] for gemm in seconds})
+    monkeypatch.setattr(cuda, "shared_calls", lambda seconds, timing, typical: {gemm: known[gemm] for gemm in seconds})
     result = measure_bundle(device, of, Timing(min_rounds=2, max_rounds=2, soak_min_s=0, soak_max_s=0))
     assert [facts.launch for facts in result.facts] == ["graph", "stream", "graph"]
     visits = {(s.gemm_id, s.calls, s.lead_calls) for s in result.samples}

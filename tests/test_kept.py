@@ -1,6 +1,11 @@
 """Who may use a kept Ray, when it ends, and what it must have in common with a command: without Ray."""
 
 import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +13,8 @@ import pytest
 from orchestrator import likeness as alike
 from orchestrator.errors import ClusterError
 from orchestrator.keeper import Watch
-from orchestrator.kept import Place, Ray, Use, held, locked, release
+from orchestrator.kept import Hold, held, release
+from orchestrator.kept_place import Place, Ray, Use, locked
 from orchestrator.schema import Cluster
 
 RAY = Ray(address="10.0.0.1:6379", token="secret", like={"python": "3.11"})
@@ -113,6 +119,89 @@ def test_a_ray_that_another_command_uses_is_waited_for_and_then_named(
             pass
         with pytest.raises(ClusterError, match="process 4711"):
             release(place)
+
+
+@contextmanager
+def keeper(place: Place, ray: Ray) -> Iterator[threading.Thread]:
+    """A keeper without Ray: it lives until its Ray is to end."""
+    watch, began = Watch(place), threading.Event()
+
+    def keep() -> None:
+        with locked(place.keeper, 5.0):
+            place.tell_ray(ray)
+            place.tell_use(Use(pid=1, clean=True, keep_s=60.0, devices=("NVIDIA L4", "NVIDIA H200")))
+            began.set()
+            while not watch.over():
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    began.wait()
+    try:
+        yield thread
+    finally:
+        place.tell_use(Use(pid=1, keep_s=0.0))
+        thread.join()
+
+
+@pytest.fixture
+def like(monkeypatch: pytest.MonkeyPatch) -> Ray:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return replace(RAY, like=alike.likeness(os.environ))
+
+
+def test_a_command_that_keeps_workers_leaves_all_as_it_was_found(place: Place, like: Ray) -> None:
+    with keeper(place, like) as living:
+        with held(Cluster(keep_s=90.0), place) as hold:
+            assert hold is not None
+            assert hold.ray == like
+            assert place.use() == Use(pid=os.getpid())  # not clean: were it to die now, all would end
+            hold.kept = ["NVIDIA H200"]
+        both = ("NVIDIA L4", "NVIDIA H200")
+        assert place.use() == Use(pid=os.getpid(), clean=True, keep_s=90.0, devices=both)
+        assert living.is_alive()
+        released = release(place)
+        assert released is not None
+        assert released.devices == both
+        living.join(5.0)
+        assert not living.is_alive()
+
+
+@pytest.mark.parametrize(("keep_s", "kept"), [(0.0, ["NVIDIA H200"]), (90.0, [])])
+def test_a_command_that_keeps_nothing_ends_what_it_found(
+    place: Place, like: Ray, keep_s: float, kept: list[str]
+) -> None:
+    with keeper(place, like) as living:
+        with held(Cluster(keep_s=keep_s), place) as hold:
+            assert hold is not None
+            hold.kept = kept
+        assert not place.kept
+        living.join(5.0)
+
+
+def fail(hold: Hold | None) -> None:
+    assert hold is not None
+    hold.kept = ["NVIDIA H200"]
+    raise ZeroDivisionError
+
+
+def test_a_fault_of_a_command_ends_what_it_used(place: Place, like: Ray) -> None:
+    with keeper(place, like):
+        with pytest.raises(ZeroDivisionError), held(Cluster(keep_s=90.0), place) as hold:
+            fail(hold)
+        assert not place.kept
+
+
+def test_what_an_unlike_command_has_left_is_ended_and_not_used(
+    place: Place, like: Ray, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unlike = replace(like, like={**like.like, "torch": "0.0", "environment": "another"})
+    with keeper(place, unlike), held(Cluster(), place) as hold:
+        assert hold is None
+        assert not place.kept
+        with locked(place.lease) as free:
+            assert free  # nobody is kept from what there is not
+    assert "the kept Ray and its workers are ended: torch, environment differ" in capsys.readouterr().err
 
 
 def test_versions_code_and_what_devices_are_seen_must_be_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

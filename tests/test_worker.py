@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,13 +29,31 @@ from tests.fakes import HERE as FAKES
 from tests.fakes import bundle, device_info, measured
 
 
-def open_here(kind: str) -> SimpleNamespace:
+class Remembering:
+    """A device that remembers its thread, and how often it was put to rest."""
+
+    def __init__(self, kind: str) -> None:
+        self.info = device_info(0, kind=kind)
+        self.thread = threading.get_ident()
+        self.rests = 0
+
+    def close(self) -> None:
+        """Take note of a rest."""
+        self.rests += 1
+
+    def renew(self) -> None:
+        """Tell by a fact of the device how often it has rested."""
+        assert self.thread == threading.get_ident()
+        self.info = replace(self.info, power_limit_w=float(self.rests))
+
+
+def open_here(kind: str) -> Remembering:
     """Open a device that remembers its thread."""
-    return SimpleNamespace(info=device_info(0, kind=kind), thread=threading.get_ident())
+    return Remembering(kind)
 
 
 def measure_here(
-    device: SimpleNamespace,
+    device: Remembering,
     bundle: Bundle,
     timing: Timing,
     on_progress: Callable[[Progress], None],
@@ -111,6 +129,41 @@ def test_the_name_of_a_gemm_that_runs_alone_is_told_at_once() -> None:
     reports.passed_on(alone)
     measuring.join(5)
     assert not measuring.is_alive()
+
+
+def spec(kind: str = "cuda", **changes: str) -> WorkerSpec:
+    references = {"open_device": f"{__name__}:open_here", "measure": f"{__name__}:measure_here", **changes}
+    return WorkerSpec(kind=kind, timing=Timing(), code_version="2", plan_hash="q", **references)
+
+
+def test_a_worker_that_has_rested_works_for_another_sweep() -> None:
+    mine = worker()
+    list(mine.open())
+    mine.interrupt()
+    mine.rest()
+    assert list(mine.adopt(spec())) == [Placed(), replace(device_info(0), power_limit_w=1.0)]
+    assert not mine._stopping.is_set()
+    *_, result = mine.measure(attempt(8))
+    assert isinstance(result, Result)
+    rows = pq.read_table(pa.BufferReader(result.shard)).to_pylist()
+    assert {(row["code_version"], row["plan_hash"]) for row in rows if row["record"] == "facts"} == {("2", "q")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "cpu"}, "this worker's device is of another kind: cuda"),
+        ({"open_device": f"{FAKES}:open_device"}, "this worker's device is of another kind: cuda"),
+        ({"measure": "no_such_module:measure"}, "No module named 'no_such_module'"),
+    ],
+)
+def test_a_worker_says_so_where_it_cannot_work_for_another_sweep(changes: dict[str, str], message: str) -> None:
+    mine = worker()
+    list(mine.open())
+    placed, failed = mine.adopt(spec(**changes))
+    assert placed == Placed()
+    assert isinstance(failed, Failure)
+    assert message in failed.message
 
 
 def test_a_device_that_does_not_open_is_a_failure() -> None:

@@ -108,7 +108,7 @@ def _connected(config: Config, outer: ExitStack, laps: Laps) -> Iterator[tuple[b
     log.info("starting Ray")
     with ExitStack() as inner:
         with starting():
-            hold = inner.enter_context(held(config.cluster))
+            hold = inner.enter_context(held(config.cluster, meanwhile=MODULES))
             own_ray = hold is not None or inner.enter_context(cluster.connect(config.cluster, MODULES))
             if hold is not None:
                 inner.enter_context(cluster.attach(hold.ray.address, hold.ray.token, MODULES))
@@ -122,7 +122,7 @@ def _connected(config: Config, outer: ExitStack, laps: Laps) -> Iterator[tuple[b
 
 def _kept(hold: Hold) -> str:
     """Say what stays behind, what it holds and how it is ended."""
-    devices = ", ".join(f"{count} x {name}" for name, count in Counter(hold.kept).items())
+    devices = ", ".join(f"{count} x {name}" for name, count in Counter(hold.devices).items())
     return f"kept for {hold.keep_s:g} s: Ray and workers that hold {devices}; python -m orchestrator release ends them"
 
 

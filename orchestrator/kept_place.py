@@ -1,0 +1,120 @@
+"""The files by which commands and the keeper of a kept Ray find each other, and the locks on them."""
+
+import fcntl
+import json
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from orchestrator.atomic import write_atomic
+from orchestrator.errors import ClusterError
+
+POLL_S = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ray:
+    """How to reach a kept Ray. like: orchestrator.likeness of the command that started it."""
+
+    address: str
+    token: str | None
+    like: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Use:
+    """What the last command says of its use. clean: it has ended, and left nothing under way.
+
+    keep_s: how long all may stay unused after it; 0: it is to end now.
+    """
+
+    pid: int
+    clean: bool = False
+    keep_s: float = 1.0
+    devices: tuple[str, ...] = ()
+
+
+class Place:
+    """The files by which commands and the keeper find each other; only their user may read them."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or Path(tempfile.gettempdir()) / f"gemm-orchestrator-{os.getuid()}"
+        self._ray = self.folder / "ray.json"
+        self._use = self.folder / "use.json"
+        self.lease = self.folder / "lease"
+        self.keeper = self.folder / "keeper"  # locked by the keeper while it lives
+        self.log = self.folder / "keeper.log"
+
+    def make(self) -> None:
+        """Make the folder.
+
+        Raises:
+            ClusterError: somebody else's, or open to others: what lies there must not be believed.
+        """
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        facts = self.folder.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+            raise ClusterError(f"{self.folder} must be a directory of your own that nobody else may enter (mode 700)")
+
+    @property
+    def kept(self) -> bool:
+        """Whether a keeper lives."""
+        if not self.keeper.exists():
+            return False
+        self.make()
+        with locked(self.keeper) as free:
+            return not free
+
+    def ray(self) -> Ray | None:
+        """The Ray that is kept; None where it is starting, ending or gone."""
+        found = _read(self._ray)
+        return Ray(**found) if found else None
+
+    def use(self) -> Use | None:
+        """What was said last of its use."""
+        found = _read(self._use)
+        return Use(**{**found, "devices": tuple(found["devices"])}) if found else None
+
+    def tell_ray(self, ray: Ray) -> None:
+        """Say how to reach it."""
+        write_atomic(self._ray, json.dumps(asdict(ray)).encode())
+
+    def tell_use(self, use: Use) -> None:
+        """Say how it is used."""
+        write_atomic(self._use, json.dumps(asdict(use)).encode())
+
+    def forget(self) -> None:
+        """Have nobody find it any more."""
+        self._ray.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    return {}
+
+
+@contextmanager
+def locked(path: Path, timeout_s: float = 0.0, waiting: Callable[[], None] = lambda: None) -> Iterator[bool]:
+    """Lock a file while the context lasts, or tell that another process has it; ``waiting`` is called now and then."""
+    with path.open("a") as file:
+        until = time.monotonic() + timeout_s
+        while not (mine := _lock(file)) and time.monotonic() < until:
+            waiting()
+            time.sleep(POLL_S)
+        yield mine
+
+
+def _lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
