@@ -2,7 +2,7 @@
 
 from orchestrator.alignment import aligned
 from orchestrator.catalogue import GpuSpec
-from tasks.calls import flushes
+from tasks.flush import flushes
 from tasks.gemm import Gemm
 from tasks.settings import L2_REUSE
 

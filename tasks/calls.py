@@ -1,6 +1,5 @@
 """How many calls a visit makes: pure arithmetic, the same for every device and for planning."""
 
-import math
 from collections.abc import Mapping
 from statistics import median
 
@@ -8,13 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.gemm import Gemm
-from tasks.settings import L2_REUSE, Timing
+from tasks.settings import Timing
 
 MAX_CALLS = 1024
 """Most calls of one visit, so that a graph stays small."""
-
-FLUSH_BYTES = 100 * 2**20
-"""What is overwritten at least before a call that a GPU times alone: launching the call takes less than that."""
 
 ALIKE = 4.0
 """Gemms whose calls take up to this many times as long as the typical one's, or that much less, are timed alike."""
@@ -61,8 +57,3 @@ def lead_calls(calls: int, timing: Timing) -> int:
     if timing.lead_calls is not None:
         return timing.lead_calls
     return 1 if calls > 1 or timing.l2 == "hot" else 0
-
-
-def flushes(cache_bytes: int) -> int:
-    """How many times ``L2_REUSE`` caches are overwritten before a call that a GPU times alone."""
-    return math.ceil(FLUSH_BYTES / (L2_REUSE * cache_bytes))

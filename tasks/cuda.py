@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tasks import bmm
-from tasks.calls import flushes, lead_calls, shared_calls
+from tasks.calls import lead_calls, shared_calls
 from tasks.device import (
     GIB,
     Device,
@@ -23,6 +23,7 @@ from tasks.device import (
     sweep_elements,
     sweep_plans,
 )
+from tasks.flush import flushes
 from tasks.gemm import Gemm
 from tasks.pool import Operands, Ring, sweep
 from tasks.records import DeviceInfo

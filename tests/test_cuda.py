@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tasks import bmm, calls, cuda
+from tasks import bmm, cuda, flush
 from tasks.cuda import CudaDevice, capped, settled
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm, kind_of
@@ -139,7 +139,7 @@ def test_a_family_is_measured_in_one_way(device: CudaDevice, changes: dict[str, 
 
 def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     flushes: list[int] = []
-    monkeypatch.setattr(calls, "FLUSH_BYTES", 2 * 3 * 2**20)  # two flushes of this cache of 1 MiB
+    monkeypatch.setattr(flush, "FLUSH_BYTES", 2 * 3 * 2**20)  # two flushes of this cache of 1 MiB
     monkeypatch.setattr(device, "flush", lambda: flushes.append(FakeEvent.calls))
     before, timing = FakeEvent.calls, Timing(protocol="sequential", warmup_s=0.0)
     result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
