@@ -50,7 +50,7 @@ def measured_by_this_version(path: Path) -> None:
     """A run goes on by the way of timing that it was begun with."""
     shard = pq.ParquetFile(path).read()
     at = shard.schema.get_field_index("protocol_version")
-    current = [PROTOCOL_VERSION[name] for name in shard["protocol"].to_pylist()]
+    current = [PROTOCOL_VERSION.get(name) for name in shard["protocol"].to_pylist()]
     pq.write_table(shard.set_column(at, shard.schema.field(at), pa.array(current, shard.schema.field(at).type)), path)
 
 
