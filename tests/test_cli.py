@@ -283,7 +283,11 @@ def slower(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (("rank", "nosuch"), 2, ""),
         (("plan", "conf=h10"), 2, ""),
-        (("resume=examples/h200-fp8",), 0, "mlp_gate_up"),  # which says «nothing to do» on standard error, and goes on
+        (
+            ("resume=examples/h200-fp8", "resume_anyway=true"),
+            0,
+            "mlp_gate_up",
+        ),  # which says «nothing to do» on standard error, and goes on
     ],
 )
 def test_nobody_reading_standard_error_changes_nothing(words: tuple[str, ...], code: int, out: str) -> None:

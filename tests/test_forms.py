@@ -85,7 +85,7 @@ CASES = {
         rows=lambda found: list(found["families"]),
     ),
     "rank": Case(line="rank {attn}", names=RANKING, rows=ranked),
-    "run": Case(line="run resume={attn}", names=RANKING, rows=ranked),
+    "run": Case(line="run resume={attn} resume_anyway=true", names=RANKING, rows=ranked),
     "status": Case(
         line="status {attn}",
         names="run path conf overrides state started_utc ended_utc bundles devices seconds counts gemms problems",
