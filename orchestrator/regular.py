@@ -16,7 +16,8 @@ from orchestrator.alike import Alike, compare_alike
 from orchestrator.columns import PART_TYPE, RANKING_SCHEMA
 from orchestrator.contest import PERCENTILES, percentiles, variation
 from orchestrator.survey import codes
-from tasks.location import Floats
+from tasks.location import MIN_ROUNDS, Floats
+from tasks.statistics import OWN_ROUNDS
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -155,7 +156,9 @@ def _forms(families: Families, rounds: Ints, regular: Bools) -> tuple[Ints, tupl
         ends = (families.rows == number) | (value[last] != value[start])
         parts = np.where((parts == 0) & (families.rows >= number) & ends, number, parts)
     candidates = families.rows // np.maximum(parts, 1)
-    regular = regular & (parts > 0) & (candidates > 1) & (candidates * parts == families.rows)
+    # In few rounds each pair's spread is moderated by that of the others.
+    unlike = (rounds >= MIN_ROUNDS) & (rounds < OWN_ROUNDS)
+    regular = regular & (parts > 0) & (candidates > 1) & (candidates * parts == families.rows) & ~unlike
     settings = [facts[name].to_numpy()[start] for name in ("tie_pct", "confidence", "looks")]
     columns = np.column_stack([rounds, candidates, parts, *settings]).astype(np.float64)
     distinct, form = np.unique(columns, axis=0, return_inverse=True)

@@ -126,8 +126,8 @@ def rounds_of(
     """
     gemms = bundle.gemms
     reason = sampler.stop_reason(0.0, 0.0)
-    start = told = device.clock()
     with device.window() as window:
+        start = told = device.clock()
         in_flight = None if reason else _enqueue(sampler, gemms, visits)
         while in_flight is not None:
             following = _enqueue(sampler, gemms, visits) if reason is None and sampler.may_plan else None

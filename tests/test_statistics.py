@@ -103,7 +103,8 @@ def test_an_effect_below_the_floor_ties_even_when_its_interval_excludes_zero() -
 
 
 @pytest.mark.parametrize(
-    ("candidates", "count", "heavy"), [(2, 20, False), (25, 10, False), (25, 15, True), (50, 20, False)]
+    ("candidates", "count", "heavy"),
+    [(2, 20, False), (25, 10, False), (25, 15, True), (50, 20, False), (25, 5, False), (25, 5, True), (12, 7, False)],
 )
 def test_equal_candidates_are_falsely_separated_in_at_most_one_family_of_twenty(
     candidates: int, count: int, heavy: bool
