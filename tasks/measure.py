@@ -1,6 +1,7 @@
 """Measure a Bundle on a device: prepare, soak, rounds; the protocol ``interleaved`` and the way to the others."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -17,6 +18,8 @@ from tasks.settings import COOL_S, Timing
 from tasks.telemetry import together
 
 PROGRESS_S = 0.5
+AHEAD_S, MOST_AHEAD = 3e-3, 8
+"""How long a device has work while the host looks at the order, in at most so many rounds."""
 REST_STEP_S = 0.1
 
 OnProgress = Callable[[Progress], None]
@@ -120,30 +123,38 @@ def rounds_of(
     report: OnProgress,
     stop: Stop = lambda: False,
 ) -> tuple[Telemetry, float, str]:
-    """Round after round until ``sampler`` says stop; the next round is enqueued before the last one is read.
+    """Round after round until ``sampler`` says stop; further ones are enqueued before one is read.
 
     Returns the telemetry, the seconds that it took and why it stopped.
     """
     gemms = bundle.gemms
     reason = sampler.stop_reason(0.0, 0.0)
+    in_flight: deque[list[tuple[Callable[[Pending], Sample], Pending]]] = deque()
+    round_s = AHEAD_S
     with device.window() as window:
         start = told = device.clock()
-        in_flight = None if reason else _enqueue(sampler, gemms, visits)
-        while in_flight is not None:
-            following = _enqueue(sampler, gemms, visits) if reason is None and sampler.may_plan else None
-            samples = [sample(pending) for sample, pending in in_flight]
+        while True:
+            while reason is None and sampler.may_plan and _more(len(in_flight), round_s):
+                in_flight.append(_enqueue(sampler, gemms, visits))
+            if not in_flight:
+                break
+            samples = [sample(pending) for sample, pending in in_flight.popleft()]
             sampler.record(samples)
             now = device.clock()
             if reason is None:
-                busy = sum(s.seconds * (s.calls + s.lead_calls) for s in samples)
-                reason = sampler.stop_reason(now - start, 2 * busy)  # one round is in flight already
+                round_s = sum(s.seconds * (s.calls + s.lead_calls) for s in samples)
+                reason = sampler.stop_reason(now - start, (1 + len(in_flight)) * round_s)
                 reason = "interrupted" if reason in (None, "level") and stop() else reason
             if now - told >= PROGRESS_S:
                 told = now
                 report(Progress(bundle_id=bundle.bundle_id, state="measure", rounds=sampler.rounds, gemms=len(visits)))
-            in_flight = following
         seconds = device.clock() - start
     return window.telemetry, seconds, reason or "nothing"
+
+
+def _more(in_flight: int, round_s: float) -> bool:
+    """Whether to enqueue another round: one beyond that which is read next, or as many as last for AHEAD_S."""
+    return in_flight < 2 or (in_flight < MOST_AHEAD and (in_flight - 1) * round_s < AHEAD_S)
 
 
 def _enqueue(

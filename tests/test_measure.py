@@ -145,12 +145,19 @@ def test_gemms_larger_than_the_free_memory_are_skipped_on_the_cpu(monkeypatch: p
 
 
 def test_the_next_round_is_enqueued_before_the_last_one_is_read() -> None:
-    device = ScriptedDevice()
+    device = ScriptedDevice(cost=lambda gemm: 2e-3)
     measure_bundle(device, bundle(24), FIXED)
     kinds = [kind for kind, _ in device.log]
     # six rounds of two visits: two rounds ahead, then read one, enqueue one
     assert kinds == ["enqueue"] * 4 + (["read"] * 2 + ["enqueue"] * 2) * 4 + ["read"] * 4
     assert [gemm for kind, gemm in device.log if kind == "enqueue"] == [g for kind, g in device.log if kind == "read"]
+
+
+def test_of_short_rounds_as_many_are_enqueued_as_last_while_the_order_is_looked_at() -> None:
+    device = ScriptedDevice(cost=lambda gemm: 2e-4)  # a visit has four calls, and a round takes 1.6 ms: two last 3 ms
+    measure_bundle(device, bundle(24), FIXED)
+    kinds = [kind for kind, _ in device.log][::2]
+    assert kinds == ["enqueue"] * 2 + ["read"] + ["enqueue"] * 2 + ["read", "enqueue"] * 2 + ["read"] * 3
 
 
 def test_samples_are_what_the_device_says() -> None:
