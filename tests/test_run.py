@@ -233,7 +233,9 @@ def test_a_run_that_breaks_off_before_anything_was_measured_is_not_kept(tmp_path
 
 def test_an_interruption_keeps_and_ranks_what_was_measured(tmp_path: Path) -> None:
     # from a pseudo-terminal, as a user presses Ctrl-C: the whole foreground group gets it
-    words = ("conf=cpu", "space.h={start: 128, stop: 320, step: 8}", "space.tp=1", "space.roles=seed_bmm")
+    space = ("conf=cpu", "space.h={start: 128, stop: 320, step: 8}", "space.tp=1", "space.roles=seed_bmm")
+    # Families of three seconds: one is in flight when the first is on disk.
+    words = (*space, "timing.goal=full", "timing.max_seconds=3", "timing.max_rounds=100000", "timing.tie_pct=0")
     master, slave = pty.openpty()
     with subprocess.Popen(
         command(tmp_path, *words), stdin=slave, stdout=subprocess.PIPE, stderr=slave, start_new_session=True, text=True
