@@ -98,8 +98,9 @@ def test_measures_every_bundle_once_on_several_gpus(ray_cluster: Path, tmp_path:
     assert (result.bundles, result.unfinished, result.failures, result.exit_code) == (12, 0, (), 0)
     rows = facts(tmp_path)
     assert sorted(row["bundle_id"] for row in rows) == sorted([item.bundle_id for item in work] * 2)
-    assert {row["uuid"] for row in rows} == {device.uuid for device in result.devices}
-    assert 2 <= len(result.devices) <= 3  # a slow machine may be done before the third has opened
+    # A slow machine may be done before the third has opened, or when it has.
+    assert 2 <= len({row["uuid"] for row in rows}) <= len(result.devices) <= 3
+    assert {row["uuid"] for row in rows} <= {device.uuid for device in result.devices}
     assert {(row["status"], row["attempt"], row["plan_hash"]) for row in rows} == {("ok", 1, "hash")}
     assert RunStore.open(tmp_path / "run").reader().samples().table.num_rows == 12 * 2 * 2
     assert gpus_are_free()
