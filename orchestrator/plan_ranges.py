@@ -22,12 +22,9 @@ def ranges(family: Outline) -> dict[str, tuple[int, int]]:
 
 
 def shape_ranges(families: Iterable[Outline]) -> dict[str, tuple[int, int]]:
-    """The least and the largest h, d_ff and a of all shapes; nothing where shapes are not what is chosen."""
-    each = [ranges(family) for family in families if family.axis == SHAPE]
-    return {
-        name: (min(found[name][0] for found in each), max(found[name][1] for found in each))
-        for name in (each[0] if each else ())
-    }
+    """The least and the largest h, d_ff and a of all shapes."""
+    each = [ranges(family) for family in families]
+    return {name: (min(found[name][0] for found in each), max(found[name][1] for found in each)) for name in each[0]}
 
 
 def budget_notes(config: Config) -> Iterator[str]:

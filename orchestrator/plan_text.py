@@ -47,7 +47,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
 def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:
     yield "points", f"{expansion.points:,}, of which {sum(reasons(expansion.skips).values()):,} are skipped"
     yield "families", f"{len(expansion.families):,}, measured in {len(expansion.bundles):,} bundles"
-    if shapes := shape_ranges(expansion.families.outlines()):
+    if config.space.params_budget is not None:
+        shapes = shape_ranges(expansion.families.outlines())
         yield "shapes", ", ".join(_span(name, *ends) for name, ends in shapes.items())
     yield "gemms", f"{expansion.gemms:,} distinct, {found.flops / 1e12:,.1f} TFLOP for one call of each"
     yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from orchestrator.call_time import call_seconds
 from orchestrator.catalogue import load
 from orchestrator.config import compose
 from orchestrator.deadline import deadline_s
+from orchestrator.families import Families, Outline
 from orchestrator.plan import Estimate, bundle_estimate, plan, reference, total
 from orchestrator.schema import Cluster, Config, Space
 from orchestrator.space import expand_space
@@ -335,3 +337,25 @@ def test_a_plan_fits_the_terminal_and_loses_its_tables_last_columns(
     assert [line.split() for line in lines if line.split()[:1] == ["family"]] == [columns.split()]
     assert max(map(len, lines)) <= max(width, *map(len, ids), len("memory    mm-1x8192x20480x2560-fp16-nt:"))
     assert ids == [f"mlp_gate_up-h2560-tp{tp}-b4-s2048-fp16" for tp in (1, 2, 4, 8)]
+
+
+def test_a_plan_looks_at_no_more_families_than_it_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    every, seen = Families.outlines, []
+
+    def outlines(self: Families, count: int | None = None) -> Iterator[Outline]:
+        for outline in every(self, count):
+            seen.append(outline)
+            yield outline
+
+    monkeypatch.setattr(Families, "outlines", outlines)
+    words = [
+        "plan",
+        "conf=h200",
+        "space.h={start: 1024, stop: 8192, step: 128}",
+        "space.batch={start: 1, stop: 20, step: 1}",
+    ]
+    assert cli.main(words) == 0
+    families = int(re.search(r"families +([\d,]+),", capsys.readouterr().out)[1].replace(",", ""))  # type: ignore[index]
+    assert len(seen) < 50 < families
