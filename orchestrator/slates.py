@@ -1,7 +1,8 @@
 """All Slates of one role and dtype as columns: a row a Slate, and a row a Point."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, product
 from typing import Any
 
@@ -108,24 +109,21 @@ def slates(config: Config) -> Iterator[Slates]:
     """Yield the Families that the space asks for, by role and dtype, in the space's order."""
     space = config.space
     passes = named(space.passes)
-    make = _slates if space.params_budget is None else _of_shapes
+    choose = _one_dimension if space.params_budget is None else _whole_shapes
     for name, dtype in product(dict.fromkeys(space.roles), dict.fromkeys(space.dtype)):
-        yield make(config, ROLES[name], dtype, passes)
+        role = ROLES[name]
+        yield choose(config, role, partial(Slates, role=role, dtype=dtype, passes=passes, v_multiple=space.v_multiple))
 
 
-def _of_shapes(config: Config, role: Role, dtype: str, passes: str) -> Slates:
+def _whole_shapes(config: Config, role: Role, make: Callable[..., Slates]) -> Slates:
     """Slates whose Candidates are the shapes that a budget of parameters allows."""
     space = config.space
     names = counting(space)
     sizes, count = _product({name: expand(getattr(space, name)) for name in ("tp", "batch", "seq", *names)})
     values, starts, exact = shapes(space, role.name, sizes, count)
-    return Slates(
-        role=role,
-        dtype=dtype,
-        passes=passes,
+    return make(
         axis=SHAPE,
         fixed=tuple(names),
-        v_multiple=space.v_multiple,
         sizes=sizes,
         values=values,
         starts=starts,
@@ -135,7 +133,8 @@ def _of_shapes(config: Config, role: Role, dtype: str, passes: str) -> Slates:
     )
 
 
-def _slates(config: Config, role: Role, dtype: str, passes: str) -> Slates:
+def _one_dimension(config: Config, role: Role, make: Callable[..., Slates]) -> Slates:
+    """Slates whose Candidates differ in ``space.around``."""
     space = config.space
     chosen = space.around in (*role.dimensions, "batch")
     axis = space.around if chosen else role.axis
@@ -149,13 +148,9 @@ def _slates(config: Config, role: Role, dtype: str, passes: str) -> Slates:
         sizes[axis] = _width(ratio, sizes)
         names.append(axis)
     values, starts, exact = _chosen(config, role, axis, sizes, count) if chosen else _alone(sizes[axis], count)
-    return Slates(
-        role=role,
-        dtype=dtype,
-        passes=passes,
+    return make(
         axis=axis,
         fixed=tuple(names),
-        v_multiple=space.v_multiple,
         sizes=sizes,
         values=values,
         starts=starts,
