@@ -260,7 +260,9 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
             Number(above=0, high=86400, optional=True),
         ),
         "tie_pct": _meta("difference in percent below which two candidates tie", Number(low=0, below=100)),
-        "race_pct": _meta("percent behind the best at which a candidate leaves the rounds", Number(low=0, high=1e6)),
+        "race_pct": _meta(
+            "percent behind the best at which a candidate leaves the rounds, by goal=full", Number(low=0, high=1e6)
+        ),
         "confidence": _meta("confidence of the intervals", Number(above=0, below=1)),
         "lead_calls": _meta(
             "untimed calls at the start of a visit; null: 1, or 0 before a single long call",
