@@ -81,7 +81,7 @@ def held(cluster: Cluster, place: Place | None = None, meanwhile: Sequence[str] 
             return
         try:
             yield hold
-        except BaseException:
+        except BaseException:  # an interrupt too: what its workers do now nobody knows, so that none is left
             hold.kept.clear()
             raise
         finally:
