@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from tasks import bmm, cuda, flush
-from tasks.cuda import CudaDevice, capped, settled
+from tasks.cuda import AGAIN_S, CudaDevice, capped, settled
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm, kind_of
 from tasks.measure import measure_bundle
@@ -159,6 +160,23 @@ def test_a_long_call_stays_alone_beside_short_ones(device: CudaDevice, monkeypat
     first, alone, last = (gemm.gemm_id for gemm in of.gemms)
     assert (alone, 1, 0) in visits
     assert {(name, lead) for name, _, lead in visits} == {(first, 1), (alone, 0), (last, 1)}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_device_that_settled_before_is_loaded_for_less(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    now = count()
+    monkeypatch.setattr(
+        CudaDevice, "clock", lambda self: next(now) / 100
+    )  # a hundredth of a second passes at each look
+    device.soaked = kept
+    device.renew()
+    assert (device.soaked, device.settles) == (False, kept)
+    timing = Timing(min_rounds=2, max_rounds=2, soak_min_s=1.5, soak_max_s=5)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    assert device.soaked
+    assert result.prepare_s + result.soak_s == pytest.approx(AGAIN_S if kept else 1.5, abs=0.1)
 
 
 def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

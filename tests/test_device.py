@@ -1,7 +1,9 @@
 """What all devices share: calls of a visit, what does not fit, what computes wrongly, and the pools."""
 
+import math
 import re
 from collections.abc import Callable
+from statistics import median
 
 import pytest
 import torch
@@ -81,6 +83,20 @@ def test_what_computes_well_is_made_ready_and_counted() -> None:
     assert list(visits) == SMALL
     assert (failures, done) == ([], [1, 2, 3])
     assert {(v.gemm, v.calls, v.lead_calls) for v in visits.values()} == {(gemm, 1, 0) for gemm in SMALL}
+
+
+def test_what_is_made_ready_further_is_timed_as_those_were_that_it_is_compared_with() -> None:
+    device = ScriptedDevice(cost=lambda gemm: gemm.n * 1e-6)
+    first, *others = SMALL
+    device.prepare([first], Timing())
+    typical = first.n * 1e-6
+    device.prepare(others, Timing(), further=True)
+    assert device.typical_s == typical
+    seconds = {gemm: gemm.n * 1e-6 for gemm in others}
+    alike = shared_calls(seconds, Timing(), typical)
+    assert set(alike.values()) == {math.ceil(500e-6 / typical)} != set(shared_calls(seconds, Timing()).values())
+    device.prepare(others, Timing())
+    assert device.typical_s == median(seconds.values())
 
 
 def test_what_does_not_fit_is_skipped_with_both_sizes_and_the_rest_is_made_ready() -> None:

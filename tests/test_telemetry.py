@@ -3,13 +3,14 @@
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tasks.records import Telemetry
-from tasks.telemetry import Nvml, Reading, Window, summarise
+from tasks.telemetry import Nvml, Reading, Window, summarise, together
 
 UUID = "GPU-1234"
 HANDLE = "the handle"
@@ -243,3 +244,13 @@ def test_without_nvml_a_window_tells_nothing_and_starts_no_thread() -> None:
     with Window(None, lambda: 0.0) as window:
         assert threading.active_count() == before
     assert window.telemetry == Telemetry()
+
+
+def test_several_windows_tell_the_extremes_and_the_flags_of_all_and_no_energy() -> None:
+    early = Telemetry(sm_clock_mean_mhz=1700.0, sm_clock_min_mhz=1300.0, temperature_max_c=70.0, throttled=True)
+    late = Telemetry(sm_clock_mean_mhz=1500.0, sm_clock_min_mhz=1400.0, energy_j=900.0, reasons=("sw_power_cap",))
+    assert together([late]) == late
+    found = together([replace(early, reasons=("hw_slowdown",)), late])
+    assert (found.sm_clock_mean_mhz, found.sm_clock_min_mhz, found.temperature_max_c) == (1500.0, 1300.0, 70.0)
+    assert (found.energy_j, found.throttled, found.power_limited) == (None, True, False)
+    assert found.reasons == ("hw_slowdown", "sw_power_cap")

@@ -17,7 +17,7 @@ from tasks.gemm import Gemm
 from tasks.levels import Levels
 from tasks.measure import measure_bundle
 from tasks.pool import Ring
-from tasks.records import Measurement
+from tasks.records import Measurement, Telemetry
 from tasks.settings import Timing
 from tasks.wide import CLASS_SAMPLE, LEVEL, LEVEL_ROUNDS, WIDE, Search, alignment_class, evenly
 from tests.builders import as_bundle, up_family
@@ -109,6 +109,19 @@ def test_what_is_not_measured_says_why() -> None:
     assert message.startswith("multiples of 4, not of 8, were 1")
     assert message.endswith("% or more behind the best")
     assert "not beside one that was within 2% of the best" in of.values()
+
+
+def test_where_the_race_was_throttled_it_is_run_again_and_the_levels_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.measure.time.sleep", lambda seconds: None)
+    calm, hot = Telemetry(), Telemetry(throttled=True, reasons=("hw_thermal_slowdown",))
+    device = QuickDevice(lambda gemm: 1e-9 * gemm.flops * per_flop(gemm.n), telemetry=[calm, calm, calm, hot, calm])
+    found = measure_bundle(device, as_bundle(wide_family()), TOP)
+    visits = Counter(sample.round for sample in found.samples)
+    assert (found.redone, found.telemetry.throttled) == (1, False)
+    assert found.first_round > 3 * LEVEL_ROUNDS
+    assert max(visits) + 1 - found.first_round == found.rounds
+    assert visits[found.first_round] <= LEVEL
+    assert sum(visits.values()) == len(found.samples)
 
 
 def test_levels_have_the_fewest_rounds_and_the_race_begins_anew() -> None:
