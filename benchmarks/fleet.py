@@ -11,7 +11,7 @@ import random
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.canaries import Canaries
@@ -99,8 +99,9 @@ class SimEngine(Engine):
         self._later(START_S, name, device)
         return name
 
-    def submit(self, assignment: Assignment) -> None:
+    def submit(self, assignments: Sequence[Assignment]) -> None:
         """Answer in about a second: with a result, or in one of a hundred cases with the worker's death."""
+        (assignment,) = assignments  # such Bundles are not short
         _, device = self._workers[assignment.worker]
         self._later(0.0, assignment.worker, Progress(bundle_id=assignment.bundle_id, state="prepare"))
         if self._chance.random() < 0.01:

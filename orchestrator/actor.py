@@ -19,21 +19,21 @@ class Actor:
         """Report as ``Worker.open``."""
         # Not `yield from`: Ray's streaming drives a generator by send(), which an iterator has not.
         for report in self._worker.open():
-            yield packed(report)
+            yield packed([report])
 
     def adopt(self, spec: WorkerSpec) -> Iterator[bytes]:
         """Report as ``Worker.adopt``."""
         for report in self._worker.adopt(spec):
-            yield packed(report)
+            yield packed([report])
 
     def rest(self) -> None:
         """Rest as ``Worker.rest``."""
         self._worker.rest()
 
     def measure(self, parcel: bytes) -> Iterator[bytes]:
-        """Measure a packed Assignment; report as ``Worker.measure``."""
-        for report in self._worker.measure(pickle.loads(parcel)):
-            yield packed(report)
+        """Measure packed Assignments; report as ``Worker.measure``."""
+        for reports in self._worker.measure(pickle.loads(parcel)):
+            yield packed(reports)
 
     def interrupt(self) -> None:
         """Interrupt as ``Worker.interrupt``."""

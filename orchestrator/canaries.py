@@ -72,6 +72,11 @@ class Canaries:
             return True
         return record.since > 0 if idle else not record.done
 
+    def room(self, device: DeviceInfo) -> int | None:
+        """How many Bundles the device may measure before its next canary; None where it has none."""
+        record = self._record(device)
+        return None if not self._every or record.failed >= TRIES else max(0, self._every - record.since)
+
     def take(self, worker: str, device: DeviceInfo) -> Assignment:
         """Give ``worker`` a canary."""
         record = self._record(device)

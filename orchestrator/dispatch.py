@@ -8,8 +8,9 @@ from typing import Protocol
 
 from orchestrator.canaries import Canaries
 from orchestrator.crew import Crew
-from orchestrator.engine import Engine, Failure, Placed, Report, Result
+from orchestrator.engine import Engine, Failure, Placed, Report, Result, Returned
 from orchestrator.lanes import Lanes
+from orchestrator.pace import Pace
 from orchestrator.progress import Board
 from orchestrator.queue import Assignment, BundleQueue
 from orchestrator.watch import Watch
@@ -23,6 +24,8 @@ TICK_S = 0.5
 STAFF_EVERY_S = 0.5
 """How often the crew is looked over when nothing has happened to it."""
 PLACES_EVERY_S = 1.5
+SHARE = 2
+"""A call takes at most one of so many parts of a worker's share of what is left."""
 DRAIN_S = 5.0
 """How long an interrupted sweep waits for the Bundles in flight."""
 
@@ -68,6 +71,7 @@ class Dispatcher:
     start_timeout_s: float = 60.0
     deadline_s: Callable[[Bundle, DeviceInfo], float] = _no_deadline
     leave: Callable[[str], bool] | None = None
+    pace: Pace = field(default_factory=Pace)
     clock: Callable[[], float] = time.monotonic
     crew: Crew = field(default_factory=Crew)
     devices: dict[str, DeviceInfo] = field(default_factory=dict)  # every accepted device, by UUID
@@ -154,24 +158,36 @@ class Dispatcher:
         if self._draining or self.stop():
             return
         device = self.crew.ready[worker]
-        assignment = self._next(worker, device)
-        if assignment is not None:
-            self.engine.submit(assignment)
-            self._watch.begin(worker, self.deadline_s(assignment.bundle, device), self.clock())
-            self.board.started(worker, assignment.bundle)
+        assignments = self._next(worker, device)
+        if assignments:
+            self.engine.submit(assignments)
+            self.pace.begin(worker, len(assignments), self.clock())
+            self._begin(worker, device, assignments[0].bundle)
 
-    def _next(self, worker: str, device: DeviceInfo) -> Assignment | None:
+    def _begin(self, worker: str, device: DeviceInfo, bundle: Bundle, *, known: bool = False) -> None:
+        self._watch.begin(worker, lambda: self.deadline_s(bundle, device), self.clock(), began=known)
+        self.board.started(worker, bundle)
+
+    def _next(self, worker: str, device: DeviceInfo) -> list[Assignment]:
+        """A canary alone, or a Bundle; with others behind it where the device's Bundles are short."""
         queue = self.lanes.of(device)
         if self._several and self.canaries.due(device, idle=False):
-            return self.canaries.take(worker, device)
+            return [self.canaries.take(worker, device)]
         if not self.canaries.retired(device):
             limit, canary = self._limits.get(device.gpu), self.canaries.count(device.uuid)
             alive = self._alive_in(queue) if queue.again else frozenset[str]()
             if taken := queue.take(worker, device.uuid, alive, limit=limit, canary=canary):
-                return taken
+                return [taken, *queue.behind(worker, self._room(worker, device) - 1)]
         if self._several and self.canaries.due(device, idle=True):
-            return self.canaries.take(worker, device)
-        return None
+            return [self.canaries.take(worker, device)]
+        return []
+
+    def _room(self, worker: str, device: DeviceInfo) -> int:
+        """How many Bundles the worker's next call may have: no canary waits for one, and all have work to the end."""
+        left = self.lanes.of(device).waiting + 1
+        room = self.pace.room(worker, -(-left // (SHARE * len(self.crew.ready))))
+        before_canary = self.canaries.room(device) if self._several else None
+        return room if before_canary is None else min(room, before_canary)
 
     @property
     def _several(self) -> bool:
@@ -241,6 +257,8 @@ class Dispatcher:
                 member.placed, member.since = True, self.clock()
             case DeviceInfo():
                 self._opened(worker, report)
+            case Returned() if member.device is not None:
+                self._returned(worker, member.device)
             case Failure() if member.device is not None:
                 self._lost(worker, member.device, report)
             case Failure():
@@ -280,9 +298,24 @@ class Dispatcher:
             self._judge(device)
         if assignment is not None:
             self.recorder.measured(assignment, device, result)
-        self._give(worker)
+        self._go_on(worker, device, failed=bool(result.failed))
         if assignment is not None:
             self.board.ended(assignment.bundle, failed=len(result.failed), worker=worker, counts=canary is None)
+
+    def _go_on(self, worker: str, device: DeviceInfo, *, failed: bool) -> None:
+        """After a Result: the worker is at the next Bundle of its call, or gets a new call."""
+        if failed:
+            self.pace.forget(worker)
+        if following := self.lanes.of(device).assigned(worker):
+            self._begin(worker, device, following.bundle, known=True)
+            return
+        self.pace.end(worker, self.clock())
+        self._give(worker)
+
+    def _returned(self, worker: str, device: DeviceInfo) -> None:
+        self._watch.end(worker)
+        self.lanes.of(device).give_back(worker)
+        self._give(worker)
 
     def _learn(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
         """Remember the smallest Gemm that the device's model has no memory for."""
@@ -309,10 +342,12 @@ class Dispatcher:
 
     def _lost(self, worker: str, device: DeviceInfo, failure: Failure) -> None:
         """End a worker that died, hangs or is spoilt; its Bundle is tried again, or recorded as lost."""
-        began = failure.status == "timeout" or self._watch.began(worker)
+        queue = self.lanes.of(device)
+        # Who dies with several Bundles has not said at which: the last Results may be lost.
+        seen = self._watch.began(worker) and queue.held(worker) < 2
+        began = failure.status == "timeout" or bool(failure.bundle_id) or seen
         guilty = self._watch.end(worker)
         self.canaries.lose(worker, device)
-        queue = self.lanes.of(device)
         self._end(worker)
         self._staff_at, self._places_at = self.clock(), float("-inf")
         lost = queue.assigned(worker)

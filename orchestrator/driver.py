@@ -20,7 +20,7 @@ from orchestrator.canaries import Canaries
 from orchestrator.canary import canary_bundle
 from orchestrator.deadline import deadline_s
 from orchestrator.dispatch import Dispatcher
-from orchestrator.engine import Event, Failure, Report, Result, Spent
+from orchestrator.engine import Event, Failure, Report, Result, Returned, Spent
 from orchestrator.errors import ClusterError, EngineLostError, ResumeError
 from orchestrator.interrupts import Interrupts, interruptible
 from orchestrator.lanes import Lanes
@@ -50,8 +50,8 @@ ACTOR_OPTIONS: dict[str, Any] = {
     "max_concurrency": 2,  # one call measures, one interrupts it
 }
 
-LAST = (DeviceInfo, Result, Failure)
-"""What a call to a worker ends with."""
+LAST = (DeviceInfo, Failure, Returned)
+"""What a call to a worker ends with, unless it is the last of its Results."""
 
 RUNTIME_ENVIRONMENT: dict[str, Any] = {"runtime_env": {"env_vars": cluster.WORKER_ENVIRONMENT}}
 
@@ -198,6 +198,14 @@ class Accepts:
             self._board.note(text)
 
 
+@dataclass(slots=True)
+class _Call:
+    """One call to a worker, and how many Results it still owes."""
+
+    worker: str
+    results: int = 1
+
+
 class RayEngine:
     """The Engine on Ray: one actor per worker, pinned to its node; every report comes by a streaming generator."""
 
@@ -217,7 +225,7 @@ class RayEngine:
         self._names = itertools.count()
         self._actors: dict[str, Any] = {}
         self._measures: dict[str, Any] = {}  # their methods, made once: that takes longer than a call
-        self._streams: dict[ray.ObjectRefGenerator, str] = {}
+        self._streams: dict[ray.ObjectRefGenerator, _Call] = {}
 
     def places(self) -> Mapping[str, int]:
         """Return how many workers each node can hold; what was known last while the cluster's head is silent.
@@ -242,7 +250,7 @@ class RayEngine:
             self._actors[name] = actor
             stream = actor.adopt.options(num_returns="streaming").remote(self._spec)
         self._measures[name] = self._actors[name].measure.options(num_returns="streaming")
-        self._streams[stream] = name
+        self._streams[stream] = _Call(name)
         return name
 
     def _created(self, name: str, place: str) -> Any:
@@ -251,9 +259,10 @@ class RayEngine:
         self._actors[name] = self._actor.options(scheduling_strategy=here, **lasting).remote(self._spec)
         return self._actors[name]
 
-    def submit(self, assignment: Assignment) -> None:
-        """Queue the call on the assignment's actor."""
-        self._streams[self._measures[assignment.worker].remote(packed(assignment))] = assignment.worker
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Queue one call on their actor."""
+        worker = assignments[0].worker
+        self._streams[self._measures[worker].remote(packed(assignments))] = _Call(worker, len(assignments))
 
     def interrupt(self, worker: str) -> None:
         """Call the actor's method that runs beside the one that measures."""
@@ -262,7 +271,7 @@ class RayEngine:
     def stop(self, worker: str) -> None:
         """Kill the actor's process."""
         actor, _ = self._actors.pop(worker, None), self._measures.pop(worker, None)
-        self._streams = {stream: name for stream, name in self._streams.items() if name != worker}
+        self._streams = {stream: call for stream, call in self._streams.items() if call.worker != worker}
         if actor is not None and not self.lost:
             ray.kill(actor)
 
@@ -288,20 +297,21 @@ class RayEngine:
         return [event for stream in ready for event in self._read(stream)]
 
     def _read(self, stream: ray.ObjectRefGenerator) -> Iterator[Event]:
-        worker, ready = self._streams[stream], True
+        call, ready = self._streams[stream], True
         while ready:
             try:
-                report: Report = pickle.loads(ray.get(next(stream)))
+                reports: list[Report] = pickle.loads(ray.get(next(stream)))
             except StopIteration:
                 del self._streams[stream]
                 return
             except ray.exceptions.RayError as error:
                 # Not only RayActorError: a worker killed for memory is an OutOfMemoryError.
                 self._alive()  # the first notice of a raylet's end is that its workers have died
-                report = Failure(status="worker_died", message=_cause(error), detail=str(error))
-            if isinstance(report, LAST):
+                reports = [Failure(status="worker_died", message=_cause(error), detail=str(error))]
+            call.results -= sum(isinstance(report, Result) for report in reports)
+            if call.results < 1 or isinstance(reports[-1], LAST):
                 del self._streams[stream]
-            yield Event(worker=worker, report=report)
+            yield from (Event(worker=call.worker, report=report) for report in reports)
             ready = stream in self._streams and stream.next_ready()
 
     def _alive(self) -> bool:

@@ -1,6 +1,6 @@
 """The boundary between the driver's loop and whatever runs its workers: Ray, or a simulation in one process."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -52,15 +52,22 @@ class Result:
 class Failure:
     """A worker that cannot go on: plain text only, for nothing exotic may cross a process boundary.
 
-    status: one of ``tasks.records.STATUSES``. detail: a traceback for the log.
+    status: one of ``tasks.records.STATUSES``. detail: a traceback for the log. bundle_id: what it was at; "" where its
+    process has ended, or had no Bundle.
     """
 
     status: str
     message: str
     detail: str = ""
+    bundle_id: str = ""
 
 
-Report = Placed | DeviceInfo | Progress | Result | Failure
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Returned:
+    """An interrupted worker has not begun what is left of its call."""
+
+
+Report = Placed | DeviceInfo | Progress | Result | Failure | Returned
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,8 +87,12 @@ class Engine(Protocol):
     def start(self, place: str) -> str:
         """Ask for one worker at ``place`` and return its name. It reports Placed, then DeviceInfo or Failure."""
 
-    def submit(self, assignment: Assignment) -> None:
-        """Have the assignment's worker measure it. It reports Progress, then Result or Failure."""
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Have a worker measure them in their order; there is at least one, and all are of one worker.
+
+        It reports Progress, then a Result of each. It stops at a Failure, or at Returned once it was interrupted. Of a
+        worker that dies the last Results may be lost.
+        """
 
     def interrupt(self, worker: str) -> None:
         """Ask a worker to report what it has measured of its Bundle so far as its Result."""

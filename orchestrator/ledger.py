@@ -1,6 +1,6 @@
 """What has become of each Bundle: its Shard, written beside the driver's loop, and the counts."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ STORM_BUNDLES = 10
 """Before so many Bundles have ended no sweep is stopped for its failures."""
 WRITERS = 4
 """Threads that write Shards: each waits for the disk most of the time, and a disk syncs several files at once."""
+UNDER_WAY = 4
+"""So many Shards of a device may be on their way to the disk; what comes after them waits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +35,7 @@ class Ledger:
     """Writes what happened to each Bundle, and counts it. When it closes, all is on disk.
 
     The driver's loop does not wait for the disk, unless a device measures faster than its Shards are written: of each
-    device one Shard at most is under way.
+    device few are under way, UNDER_WAY at most.
 
     Raises:
         StoreError: a Shard could not be written; by whichever call comes after it.
@@ -45,7 +47,7 @@ class Ledger:
         self._max_failure_share = max_failure_share
         self._gemms = 0
         self._threads = ThreadPoolExecutor(WRITERS, thread_name_prefix="shards")
-        self._writing: dict[str, Future[Path]] = {}  # the last Shard of each device
+        self._writing: dict[str, deque[Future[Path]]] = {}  # the last Shards of each device
         self._failed: list[Future[Path]] = []
         self._spent: dict[str, Spent] = {}  # by device
         self.bundles = 0
@@ -63,11 +65,13 @@ class Ledger:
             self._check()
 
     def measured(self, assignment: Assignment, device: DeviceInfo, result: Result) -> None:
-        """Have the Shard of a result written, once the device's last one is on disk."""
+        """Have the Shard of a result written, once few others of the device are still to be."""
         self._spent[device.uuid] = self._spent.get(device.uuid, Spent()) + result.spent
-        if last := self._writing.get(device.uuid):
-            last.result()
-        writing = self._writing[device.uuid] = self._threads.submit(
+        self._check()
+        under_way = self._writing.setdefault(device.uuid, deque())
+        if len(under_way) == UNDER_WAY:
+            under_way.popleft().result()
+        writing = self._threads.submit(
             self._store.write_shard_file,
             result.shard,
             gpu=device.gpu,
@@ -75,6 +79,7 @@ class Ledger:
             bundle_id=assignment.bundle_id,
             attempt=assignment.attempt,
         )
+        under_way.append(writing)
         writing.add_done_callback(self._note)
         if not assignment.is_canary:
             self._count(assignment, result.failed)

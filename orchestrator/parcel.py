@@ -2,7 +2,7 @@
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
@@ -22,12 +22,12 @@ Reduced = tuple[Callable[..., object], tuple[object, ...]]
 _NAMES = {record: tuple(field.name for field in fields(record)) for record in RECORDS}
 
 
-def packed(value: Assignment | Report) -> bytes:
-    """Pickle ``value``; ``pickle.loads`` makes it again."""
+def packed(values: Sequence[Assignment | Report]) -> bytes:
+    """Pickle ``values``; ``pickle.loads`` makes a list of them again."""
     sink = io.BytesIO()
     pickler = pickle.Pickler(sink, pickle.HIGHEST_PROTOCOL)
     pickler.dispatch_table = _REDUCERS
-    pickler.dump(value)
+    pickler.dump(list(values))
     return sink.getvalue()
 
 

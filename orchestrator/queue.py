@@ -42,11 +42,15 @@ class Assignment:
 
 @dataclass(kw_only=True, slots=True)
 class _Case:
-    """What has become of a Bundle so far. tries: attempts by this queue; attempt: the last one's number."""
+    """What has become of a Bundle so far.
+
+    tries: attempts by this queue; attempt: the last one's number; fresh: it was never put back.
+    """
 
     bundle: Bundle
     attempt: int
     tries: int = 0
+    fresh: bool = True
     unbegun: int = 0
     care: Care = field(default_factory=Care)
     lost_on: set[str] = field(default_factory=set)
@@ -76,7 +80,7 @@ class BundleQueue:
             for bundle in sorted(distinct.values(), key=lambda bundle: -bundle.flops)
         )
         self._again: list[_Case] = []
-        self._running: dict[str, tuple[Assignment, _Case]] = {}
+        self._running: dict[str, deque[tuple[Assignment, _Case]]] = {}  # no worker is there with nothing
         self._ended: dict[str, _Case] = {}
         self.total = len(distinct)
 
@@ -93,7 +97,7 @@ class BundleQueue:
     @property
     def running(self) -> int:
         """Bundles that a worker has."""
-        return len(self._running)
+        return sum(map(len, self._running.values()))
 
     @property
     def unfinished(self) -> int:
@@ -115,24 +119,25 @@ class BundleQueue:
         every device alive has lost it too. limit, canary: see Care and Assignment.
         """
         if worker in self._running:
-            raise ValueError(f"{worker} already has {self._running[worker][0].bundle_id}")
+            raise ValueError(f"{worker} already has {self._running[worker][0][0].bundle_id}")
         case = self._next(device, alive)
-        if case is None:
-            return None
-        case.attempt += 1
-        case.tries += 1
-        care = replace(case.care, last=case.tries >= self._attempts, limit=limit)
-        assignment = Assignment(
-            bundle=case.bundle, attempt=case.attempt, worker=worker, device=device, care=care, canary=canary
-        )
-        self._running[worker] = assignment, case
-        return assignment
+        return None if case is None else self._hand(case, worker, device, limit, canary)
+
+    def behind(self, worker: str, most: int) -> list[Assignment]:
+        """Give ``worker`` up to ``most`` further Bundles for after the one that it has just taken.
+
+        There are none behind one that was put back: it may take the worker down.
+        """
+        first, case = self._running[worker][0]
+        count = min(most, len(self._fresh)) if case.fresh else 0
+        cases = [self._fresh.popleft() for _ in range(count)]
+        return [self._hand(case, worker, first.device, first.care.limit, first.canary) for case in cases]
 
     def finish(self, worker: str) -> Assignment | None:
-        """End what ``worker`` has; None where it has nothing (its attempt was given up before)."""
+        """End what ``worker`` is at; None where it has nothing (its attempt was given up before)."""
         if worker not in self._running:
             return None
-        assignment, case = self._running.pop(worker)
+        assignment, case = self._pop(worker)
         self._ended[assignment.bundle_id] = case
         return assignment
 
@@ -145,18 +150,29 @@ class BundleQueue:
         *,
         began: bool = True,
     ) -> Assignment | None:
-        """Put back what ``worker`` has, and return None; or end it and return it where its attempts are used up.
+        """Put back what ``worker`` has, and return None; or end the one that it is at where its attempts are used up.
 
-        guilty: the id of the Gemm that ran alone when the worker was lost; it is given up. began: whether the worker
-        had begun; if not, the Bundle is not to blame.
+        guilty: the id of the Gemm that ran alone when the worker was lost; it is given up. began: whether it is known
+        that the worker had begun the one that it is at; if not, that Bundle is not to blame. Those behind never are.
         """
         if worker not in self._running:
             return None
-        assignment, case = self._running[worker]
+        ended = self._blame(worker, status, message, guilty, began)
+        self.give_back(worker)
+        return ended
+
+    def give_back(self, worker: str) -> None:
+        """Put back what ``worker`` has and has not begun: it does not count as an attempt."""
+        for _, case in self._running.pop(worker, ()):
+            case.tries -= 1
+            self._put_back(case)
+
+    def _blame(self, worker: str, status: str, message: str, guilty: str | None, began: bool) -> Assignment | None:
+        assignment, case = self._running[worker][0]
         if not began and case.unbegun < MAX_UNBEGUN:
-            del self._running[worker]
+            self._pop(worker)
             case.unbegun, case.tries = case.unbegun + 1, case.tries - 1
-            self._again.append(case)
+            self._put_back(case)
             return None
         if guilty is not None:
             facts = GemmFacts(gemm_id=guilty, status=status, message=message)
@@ -167,10 +183,10 @@ class BundleQueue:
         if spent:
             self.finish(worker)
             return replace(assignment, care=case.care)
-        del self._running[worker]
+        self._pop(worker)
         case.care = replace(case.care, one_by_one=case.care.one_by_one or status != "oom")
         case.lost_on.add(assignment.device)
-        self._again.append(case)
+        self._put_back(case)
         return None
 
     def reopen(self, bundle_ids: Iterable[str], device: str) -> list[Bundle]:
@@ -179,7 +195,7 @@ class BundleQueue:
         for case in cases:
             case.tries = 0
             case.never_on.add(device)
-        self._again.extend(cases)
+            self._put_back(case)
         return [case.bundle for case in cases]
 
     def drop(self, alive: frozenset[str]) -> list[Bundle]:
@@ -191,9 +207,34 @@ class BundleQueue:
         return [case.bundle for case in hopeless]
 
     def assigned(self, worker: str) -> Assignment | None:
-        """What ``worker`` has now."""
+        """What ``worker`` is at."""
         found = self._running.get(worker)
-        return None if found is None else found[0]
+        return None if found is None else found[0][0]
+
+    def held(self, worker: str) -> int:
+        """How many Bundles ``worker`` has."""
+        return len(self._running.get(worker, ()))
+
+    def _hand(self, case: _Case, worker: str, device: str, limit: Gemm | None, canary: int | None) -> Assignment:
+        case.attempt += 1
+        case.tries += 1
+        care = replace(case.care, last=case.tries >= self._attempts, limit=limit)
+        assignment = Assignment(
+            bundle=case.bundle, attempt=case.attempt, worker=worker, device=device, care=care, canary=canary
+        )
+        self._running.setdefault(worker, deque()).append((assignment, case))
+        return assignment
+
+    def _put_back(self, case: _Case) -> None:
+        case.fresh = False
+        self._again.append(case)
+
+    def _pop(self, worker: str) -> tuple[Assignment, _Case]:
+        held = self._running[worker]
+        taken = held.popleft()
+        if not held:
+            del self._running[worker]
+        return taken
 
     def _next(self, device: str, alive: frozenset[str]) -> _Case | None:
         for index, case in enumerate(self._again):

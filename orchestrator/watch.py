@@ -1,6 +1,6 @@
 """Who is busy since when: deadlines of Bundles, and the Gemm that each worker runs alone."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tasks.records import Progress
@@ -12,10 +12,17 @@ AWAY_S = 2.0
 
 @dataclass(kw_only=True, slots=True)
 class _Shift:
-    seconds: float
-    until: float
+    limit: Callable[[], float]
+    since: float
+    began: bool
+    seconds: float | None = None  # what ``limit`` says, once somebody has asked
     trying: str | None = None
-    began: bool = False
+
+    @property
+    def until(self) -> float:
+        if self.seconds is None:
+            self.seconds = self.limit()
+        return self.since + self.seconds
 
 
 class Watch:
@@ -25,9 +32,13 @@ class Watch:
         self._shifts: dict[str, _Shift] = {}
         self._looked_at = self._seen_at = float("-inf")
 
-    def begin(self, worker: str, seconds: float, now: float) -> None:
-        """Note that ``worker`` has ``seconds`` for a Bundle from now on."""
-        self._shifts[worker] = _Shift(seconds=seconds, until=now + seconds)
+    def begin(self, worker: str, limit: Callable[[], float], now: float, *, began: bool = False) -> None:
+        """Note that ``worker`` has the seconds of ``limit`` for a Bundle from now on.
+
+        limit: called only for a Bundle that is still running at the next look, for an estimate takes longer than
+        handing out a short one. began: whether it is known to be at work.
+        """
+        self._shifts[worker] = _Shift(limit=limit, since=now, began=began)
 
     def heard(self, worker: str, progress: Progress, now: float) -> None:
         """Note a sign of life; where Gemms run one by one, each has the whole time."""
@@ -36,7 +47,7 @@ class Watch:
             return
         shift.trying, shift.began = progress.trying, True
         if progress.trying is not None:
-            shift.until = now + shift.seconds
+            shift.since = now
 
     def began(self, worker: str) -> bool:
         """Whether there was a sign of life since ``worker`` got its Bundle."""
@@ -53,9 +64,9 @@ class Watch:
         if AWAY_S < away < float("inf"):
             # What they have reported meanwhile, their results perhaps, is still unread.
             for shift in self._shifts.values():
-                shift.until += away - AWAY_S  # so that a loop which is always slow still finds who hangs
+                shift.since += away - AWAY_S  # so that a loop which is always slow still finds who hangs
         if now - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = now
         for worker, shift in [(name, shift) for name, shift in self._shifts.items() if now > shift.until]:
-            yield worker, shift.seconds
+            yield worker, shift.until - shift.since

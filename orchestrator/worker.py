@@ -2,17 +2,17 @@
 
 import pkgutil
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator import canary
-from orchestrator.engine import Failure, Placed, Result, Spent
+from orchestrator.engine import Failure, Placed, Result, Returned, Spent
 from orchestrator.queue import Assignment
+from orchestrator.telling import Telling, Told
 from tasks.records import DeviceInfo, Measurement, Progress
 from tasks.settings import Timing
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 Outcome = TypeVar("Outcome", DeviceInfo, Result)
 
-PROGRESS_EVERY_S = 0.5
-TOLD_S = 10.0
-SENT_S = 0.02
-"""What a report takes, at most, from the process to the driver's host once Ray has it."""
 MESSAGE_LENGTH = 500
 DETAIL_LENGTH = 8000
 
@@ -72,23 +68,21 @@ class Worker:
         """Give the device's memory back, and wait for another sweep."""
         self._thread.submit(lambda: self._device.result().close()).result()
 
-    def measure(self, assignment: Assignment) -> Iterator[Progress | Result | Failure]:
-        """Measure a Bundle; report Progress now and then, and last a Result or a Failure.
+    def measure(self, assignments: Sequence[Assignment]) -> Iterator[list[Told]]:
+        """Measure Bundles in their order; report Progress now and then, and of each a Result, or last a Failure.
 
-        Where Gemms run one by one, a Gemm begins only after its name is on its way to the driver.
+        Results of short Bundles are reported together. Where Gemms run one by one, a Gemm begins only after its name is
+        on its way to the driver.
         """
         # The first sign of life: without it the driver takes this worker for one that was dead before.
-        yield Progress(bundle_id=assignment.bundle_id, state="prepare")
-        reports = Reports()
-        measuring = self._thread.submit(self._measure, assignment, reports.put)
-        measuring.add_done_callback(lambda _: reports.end())
+        yield [Progress(bundle_id=assignments[0].bundle_id, state="prepare")]
+        telling = Telling()
+        self._thread.submit(self._work, assignments, telling).add_done_callback(lambda _: telling.end())
         # Loaded while the first Bundle is prepared, so that its Shard does not wait for it.
         pkgutil.resolve_name("orchestrator.store:shard_table")
-        # Not `yield from`: Ray's streaming drives a generator by send(), which an iterator has not.
-        while (report := reports.get()) is not None:
-            yield report
-            reports.passed_on(report)
-        yield _outcome(lambda: self._result(assignment, measuring.result()))
+        while reports := telling.get():
+            yield reports
+            telling.passed_on(reports)
 
     def interrupt(self) -> None:
         """Have the measurement under way end after its next round; called beside ``measure``."""
@@ -110,6 +104,19 @@ class Worker:
         info: DeviceInfo = device.info
         return info
 
+    def _work(self, assignments: Sequence[Assignment], telling: Telling) -> None:
+        for place, assignment in enumerate(assignments):
+            if place and self._stopping.is_set():
+                telling.put(Returned())
+                return
+            report = _outcome(partial(self._one, assignment, telling.progress), assignment.bundle_id)
+            telling.put(report)
+            if isinstance(report, Failure):
+                return
+
+    def _one(self, assignment: Assignment, on_progress: Callable[[Progress], None]) -> Result:
+        return self._result(assignment, self._measure(assignment, on_progress))
+
     def _measure(self, assignment: Assignment, on_progress: Callable[[Progress], None]) -> Measurement:
         measure: Callable[..., Measurement] = pkgutil.resolve_name(self._spec.measure)
         timing = timing_of(self._spec, assignment)
@@ -125,7 +132,7 @@ class Worker:
         return Result(shard=content, failed=failed, canary_s=reading, spent=spent)
 
 
-def _outcome(report: Callable[[], Outcome]) -> Outcome | Failure:
+def _outcome(report: Callable[[], Outcome], bundle_id: str = "") -> Outcome | Failure:
     """Return the report, or what kept it from being made.
 
     The boundary of the process: whatever went wrong goes to the driver as plain text, also what is no Exception. Ray
@@ -134,7 +141,7 @@ def _outcome(report: Callable[[], Outcome]) -> Outcome | Failure:
     try:
         return report()
     except BaseException as error:
-        return failure(error)
+        return failure(error, bundle_id)
 
 
 def canary_reading(assignment: Assignment, measurement: Measurement) -> float | None:
@@ -162,83 +169,14 @@ def shard(spec: WorkerSpec, assignment: Assignment, measurement: Measurement) ->
     )
 
 
-class Reports:
-    """What the measuring thread says, for another one that passes it on to the driver.
-
-    The measuring thread goes on at once, except after a report that names the Gemm which runs alone now, or says that
-    none does any more: should the process die next, the driver must know. Others wait until PROGRESS_EVERY_S after the
-    last one, and are dropped where more can be said by then: of a short Bundle there is nothing to tell but its end.
-    """
-
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[Progress | None] = SimpleQueue()
-        # That it prepares, a worker has said before it begins.
-        self._limited = rate_limited(self._queue.put, PROGRESS_EVERY_S, state="prepare")
-        self._trying: str | None = None
-        self._awaited: Progress | None = None
-        self._sent = threading.Event()
-        self._due = time.monotonic() + PROGRESS_EVERY_S  # the worker has just said that it begins
-
-    def put(self, progress: Progress) -> None:
-        """Hand a report over."""
-        if progress.trying == self._trying:
-            self._limited(progress)
-            return
-        self._trying, self._awaited = progress.trying, progress
-        self._sent.clear()
-        self._queue.put(progress)
-        self._sent.wait(TOLD_S)
-
-    def end(self) -> None:
-        """Say that nothing more will come."""
-        self._queue.put(None)
-
-    def get(self) -> Progress | None:
-        """Wait for the next report; None at the end."""
-        held: Progress | None = None
-        while held is None or time.monotonic() < self._due:
-            try:
-                report = self._queue.get(timeout=None if held is None else max(0.0, self._due - time.monotonic()))
-            except Empty:
-                break
-            if report is None or report is self._awaited:
-                return report
-            held = report
-        return held
-
-    def passed_on(self, report: Progress) -> None:
-        """Note that Ray has a report."""
-        self._due = time.monotonic() + PROGRESS_EVERY_S
-        if report is self._awaited:
-            time.sleep(SENT_S)
-            self._sent.set()
-
-
-def rate_limited(
-    send: Callable[[Progress], None], every_s: float, clock: Callable[[], float] = time.monotonic, state: str = ""
-) -> Callable[[Progress], None]:
-    """Pass on a change of state at once and everything else at most every ``every_s`` seconds.
-
-    Whatever wakes another thread of the process costs the measuring thread time. state: what is known already.
-    """
-    last_state, last_time = state, clock() if state else 0.0
-
-    def on_progress(progress: Progress) -> None:
-        nonlocal last_state, last_time
-        now = clock()
-        if progress.state != last_state or now - last_time >= every_s:
-            last_state, last_time = progress.state, now
-            send(progress)
-
-    return on_progress
-
-
-def failure(error: BaseException) -> Failure:
+def failure(error: BaseException, bundle_id: str = "") -> Failure:
     """Describe an exception in plain text of bounded length, with the status that it amounts to."""
     # format_exception_only survives an exception whose own str() raises.
     text = "".join(traceback.format_exception_only(error)).strip()
     detail = "".join(traceback.format_exception(error))
-    return Failure(status=_status(error, text), message=plain(text), detail=detail[-DETAIL_LENGTH:])
+    return Failure(
+        status=_status(error, text), message=plain(text), detail=detail[-DETAIL_LENGTH:], bundle_id=bundle_id
+    )
 
 
 def plain(text: str) -> str:

@@ -4,9 +4,10 @@ import heapq
 import itertools
 import random
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.engine import Engine, Event, Failure, Placed, Report, Result
+from orchestrator.engine import Engine, Event, Failure, Placed, Report, Result, Returned
 from orchestrator.lanes import lane_of
 from orchestrator.queue import Assignment
 from tasks.records import DeviceInfo, Progress
@@ -37,7 +38,7 @@ class Odds:
 class _Worker:
     place: str
     device: DeviceInfo | None = None
-    running: Assignment | None = None
+    running: deque[Assignment] = field(default_factory=deque)
     alive: bool = True
 
 
@@ -79,25 +80,30 @@ class ChaosEngine(Engine):
             self._later(0.5 + self._odds.notice_s, name, Failure(status="worker_died", message="the node is gone"))
         return name
 
-    def submit(self, assignment: Assignment) -> None:
-        """Decide what comes of it."""
-        self.submitted.append(assignment)
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Decide what comes of them."""
+        self.submitted += assignments
         assert len(self.submitted) < MAX_SUBMITTED, "too many attempts: this never ends"
-        worker = self.workers[assignment.worker]
-        assert worker.running is None, f"{assignment.worker} is busy"
+        name = assignments[0].worker
+        worker = self.workers[name]
+        assert not worker.running, f"{name} is busy"
         assert worker.device is not None
-        self._check_alone(assignment, worker.device)
-        worker.running = assignment
+        for assignment in assignments:
+            assert assignment.worker == name
+            self._check_alone(assignment, worker.device)
+            assert not assignment.is_canary or len(assignments) == 1
+        worker.running.extend(assignments)
         if not worker.alive:
-            self._later(0.01, assignment.worker, Failure(status="worker_died", message="was dead already"))
+            self._later(0.01, name, Failure(status="worker_died", message="was dead already"))
             return
-        self._later(0.001, assignment.worker, Progress(bundle_id=assignment.bundle_id, state="prepare"))
-        self._run(assignment, worker.device)
+        self._later(0.001, name, Progress(bundle_id=assignments[0].bundle_id, state="prepare"))
+        self._run(assignments, worker.device)
 
     def interrupt(self, worker: str) -> None:
         """Answer with what there is; a worker that hangs does not."""
-        if self.workers[worker].running is not None and self._random.random() < 0.8:
+        if self.workers[worker].running and self._random.random() < 0.8:
             self._later(0.1, worker, Result(shard=b"", failed=()))
+            self._later(0.1, worker, Returned())
 
     def stop(self, worker: str) -> None:
         """Free the device, for one that waits for it."""
@@ -118,39 +124,60 @@ class ChaosEngine(Engine):
             worker = self.workers.get(name)
             if worker is None or (not worker.alive and not isinstance(report, Failure)):
                 continue
-            if isinstance(report, Result | Failure):
-                if worker.running is None and isinstance(report, Result):
+            if isinstance(report, Result | Returned):
+                if not worker.running:
                     continue  # an interrupted one has answered already
-                worker.running = None
+                worker.running.popleft()
+            if isinstance(report, Failure | Returned):
+                worker.running.clear()
             found.append(Event(worker=name, report=report))
         return found
 
-    def _run(self, item: Assignment, device: DeviceInfo) -> None:
-        chance, odds, took = self._random.random, self._odds, 0.5 + 2 * self._random.random()
+    def _run(self, items: Sequence[Assignment], device: DeviceInfo) -> None:
+        """Report Results as they come or together; those that wait may be lost with the process."""
+        at, held, name = 0.0, 0, items[0].worker
+        for item in items:
+            at += 0.3 if item.is_canary else 0.5 + 2 * self._random.random()
+            report = self._outcome(item, device, at)
+            held += 1
+            if isinstance(report, Result) and item is not items[-1] and self._random.random() < 0.5:
+                continue
+            if isinstance(report, Result):
+                self._later(at, name, *[report] * held)
+                held = 0
+                continue
+            if report is None or report.bundle_id or self._random.random() < 0.5:
+                self._later(at, name, *[Result(shard=b"", failed=())] * (held - 1))
+            if report is not None:
+                self._later(at, name, report)
+            return
+
+    def _outcome(self, item: Assignment, device: DeviceInfo, at: float) -> Result | Failure | None:
+        """What one comes to: a Failure of a process that has ended names no Bundle; None: it hangs."""
+        chance, odds = self._random.random, self._odds
         if item.is_canary:
             seconds = 1.3 if self._slow(device) else 1.0
             reading = None if chance() < odds.dies else seconds * (1 + 0.002 * chance())
-            self._later(0.3, item.worker, Result(shard=b"", failed=(), canary_s=reading))
-        elif poisoned := [gemm for gemm in item.care.wanted(item.bundle.gemms) if gemm.gemm_id in odds.poison]:
+            return Result(shard=b"", failed=(), canary_s=reading)
+        if poisoned := [gemm for gemm in item.care.wanted(item.bundle.gemms) if gemm.gemm_id in odds.poison]:
             if item.care.one_by_one:
                 trying = Progress(bundle_id=item.bundle_id, state="try", trying=poisoned[0].gemm_id)
-                self._later(took / 2, item.worker, trying)
-            self._later(took, item.worker, Failure(status="worker_died", message="poison"))
-        elif chance() < odds.dies:
-            self._later(took, item.worker, Failure(status="worker_died", message="died"))
-        elif chance() < odds.spoilt:
-            self._later(took, item.worker, Failure(status="illegal_access", message="CUDA error"))
-        elif chance() < odds.oom and not item.care.last:
-            self._later(took, item.worker, Failure(status="oom", message="too large"))
-        elif chance() >= odds.hangs:
-            self._later(took, item.worker, Result(shard=b"", failed=()))
+                self._later(at / 2, item.worker, trying)
+            return Failure(status="worker_died", message="poison")
+        if chance() < odds.dies:
+            return Failure(status="worker_died", message="died")
+        if chance() < odds.spoilt:
+            return Failure(status="illegal_access", message="CUDA error", bundle_id=item.bundle_id)
+        if chance() < odds.oom and not item.care.last:
+            return Failure(status="oom", message="too large", bundle_id=item.bundle_id)
+        return None if chance() < odds.hangs else Result(shard=b"", failed=())
 
     def _check_alone(self, item: Assignment, device: DeviceInfo) -> None:
         lane = lane_of(device, self._placement)
         for other in self.workers.values():
-            if other.device is None or other.running is None or lane_of(other.device, self._placement) != lane:
+            if other.device is None or lane_of(other.device, self._placement) != lane:
                 continue
-            same = other.running.bundle_id == item.bundle_id
+            same = any(running.bundle_id == item.bundle_id for running in other.running)
             assert item.is_canary or not same, f"{item.bundle_id} runs twice at once"
 
     def _slow(self, device: DeviceInfo) -> bool:
@@ -172,7 +199,7 @@ class ChaosEngine(Engine):
                 for name, worker in self.workers.items():
                     if worker.place == place:
                         worker.alive = False
-                        if worker.running is not None or worker.device is None:
+                        if worker.running or worker.device is None:
                             self._later(self._random.random(), name, Failure(status="worker_died", message="node"))
 
     def _open_next(self, place: str) -> None:
@@ -187,8 +214,9 @@ class ChaosEngine(Engine):
             elif self._random.random() >= self._odds.open_hangs:
                 self._later(0.4 + self._random.random(), name, device)
 
-    def _later(self, seconds: float, name: str, report: Report) -> None:
-        heapq.heappush(self._events, (self._clock.now + seconds, next(self._ties), name, report))
+    def _later(self, seconds: float, name: str, *reports: Report) -> None:
+        for report in reports:
+            heapq.heappush(self._events, (self._clock.now + seconds, next(self._ties), name, report))
 
 
 @dataclass

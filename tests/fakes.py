@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -179,6 +179,7 @@ class FakeEngine(Engine):
         self.free = {place: deque(devices) for place, devices in places.items()}
         self.workers: dict[str, tuple[str, DeviceInfo | None]] = {}
         self.submitted: list[Assignment] = []
+        self.calls: list[int] = []  # how many assignments each had
         self.stopped: list[str] = []
         self.interrupted: list[str] = []
         self._measures = measures
@@ -201,14 +202,20 @@ class FakeEngine(Engine):
             self._events += [Event(worker=name, report=Placed()), Event(worker=name, report=device)]
         return name
 
-    def submit(self, assignment: Assignment) -> None:
+    def submit(self, assignments: Sequence[Assignment]) -> None:
         """Ask ``measures`` at once; None means that nothing will ever come."""
-        assert assignment.worker in self.workers
-        self.submitted.append(assignment)
-        answer = self._measures(assignment)
-        begun = Progress(bundle_id=assignment.bundle_id, state="prepare")
-        reports = [begun, *(answer if isinstance(answer, list) else [] if answer is None else [answer])]
-        self._events += [Event(worker=assignment.worker, report=report) for report in reports]
+        worker = assignments[0].worker
+        assert worker in self.workers
+        assert {assignment.worker for assignment in assignments} == {worker}
+        self.calls.append(len(assignments))
+        reports: list[Report] = [Progress(bundle_id=assignments[0].bundle_id, state="prepare")]
+        for assignment in assignments:
+            self.submitted.append(assignment)
+            answer = self._measures(assignment)
+            reports += answer if isinstance(answer, list) else [] if answer is None else [answer]
+            if answer is None or isinstance(reports[-1], Failure):
+                break
+        self._events += [Event(worker=worker, report=report) for report in reports]
 
     def interrupt(self, worker: str) -> None:
         """Take note; what was submitted has been answered already."""

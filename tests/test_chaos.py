@@ -12,6 +12,7 @@ from orchestrator.canaries import Canaries
 from orchestrator.canary import canary_bundle
 from orchestrator.dispatch import DRAIN_S, Dispatcher
 from orchestrator.lanes import Lanes
+from orchestrator.pace import CALL_S, MOST, Pace
 from orchestrator.progress import Board
 from tasks.family import Bundle
 from tasks.records import DeviceInfo
@@ -47,6 +48,7 @@ class Sweep:
         placement: str = "split",
         stop_at: float = float("inf"),
         start_timeout_s: float = 60.0,
+        call_s: float = CALL_S,
     ) -> None:
         self.work = [bundle(h) for h in range(1, bundles + 1)]
         self.clock = FakeClock()
@@ -68,6 +70,7 @@ class Sweep:
             every_device=placement == "replicate" or len({d.gpu for node in nodes.values() for d in node}) > 1,
             start_timeout_s=start_timeout_s,
             stop=lambda: self.clock.now >= stop_at,
+            pace=Pace(call_s=call_s),
         )
         self.problem = self.dispatcher.run()
 
@@ -114,6 +117,7 @@ chances = st.sampled_from([0.0, 0.01, 0.1, 0.5])
     notice_s=st.sampled_from([0.0, 3.0]),
     poisoned=st.integers(0, 2),
     stop_at=st.sampled_from([float("inf")] * 3 + [5.0]),
+    call_s=st.sampled_from([CALL_S, 10.0, 100.0]),
 )
 def test_every_bundle_ends_once_or_the_run_says_why(
     seed: int,
@@ -131,6 +135,7 @@ def test_every_bundle_ends_once_or_the_run_says_why(
     notice_s: float,
     poisoned: int,
     stop_at: float,
+    call_s: float,
 ) -> None:
     chance = random.Random(seed)
     fleet = {**nodes(*sizes), **nodes(*others, gpu=L40S)}
@@ -148,7 +153,7 @@ def test_every_bundle_ends_once_or_the_run_says_why(
         leaves={chance.choice(list(fleet)): 40 * chance.random() for _ in range(moves)},
         notice_s=notice_s,
     )
-    Sweep(fleet, odds, bundles, seed, placement=placement, stop_at=stop_at).check()
+    Sweep(fleet, odds, bundles, seed, placement=placement, stop_at=stop_at, call_s=call_s).check()
 
 
 def test_where_all_devices_of_one_model_are_gone_the_rest_is_measured_and_the_run_says_so() -> None:
@@ -184,17 +189,32 @@ def test_where_all_good_devices_die_and_only_a_bad_one_is_left_the_run_ends_and_
     assert sweep.dispatcher.lanes.unfinished > 0
 
 
+@pytest.mark.parametrize("call_s", [CALL_S, 100.0])
 @pytest.mark.parametrize("seed", range(60))
-def test_a_node_that_goes_with_idle_workers_costs_no_bundle(seed: int) -> None:
+def test_a_node_that_goes_with_idle_workers_costs_no_bundle(seed: int, call_s: float) -> None:
     # Its last Bundle must not be given to its dead idle neighbours, one after the other, until it is given up.
     odds = Odds(leaves={"H200-0": 3.0 + seed / 20}, notice_s=seed % 3 * 2.0)
-    sweep = Sweep(nodes(8, 1), odds, 18, seed)
+    sweep = Sweep(nodes(8, 1), odds, 18, seed, call_s=call_s)
     sweep.check()
     assert (sweep.problem, sweep.book.failed) == ("", {})
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_deadly_bundle_takes_down_its_call_and_no_other_bundle_is_blamed(seed: int) -> None:
+    deadly = bundle(30)
+    odds = Odds(poison=frozenset(gemm.gemm_id for gemm in deadly.gemms))
+    sweep = Sweep(nodes(2, 2), odds, 60, seed, call_s=100.0)
+    sweep.check()
+    assert max(Counter(item.worker for item in sweep.engine.submitted).values()) > 8
+    assert sweep.book.failed == {deadly.bundle_id: 1}
+    assert {item.bundle_id for item in sweep.engine.submitted if item.care.one_by_one} == {deadly.bundle_id}
+    again = {item.bundle_id for item in sweep.engine.submitted if item.attempt > 1 and not item.is_canary}
+    assert len(again) <= MOST
+
+
+@pytest.mark.parametrize("call_s", [CALL_S, 100.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_an_interrupted_sweep_ends_in_time(seed: int) -> None:
-    sweep = Sweep(nodes(3), Odds(hangs=0.3), 50, seed, stop_at=8.0)
+def test_an_interrupted_sweep_ends_in_time(seed: int, call_s: float) -> None:
+    sweep = Sweep(nodes(3), Odds(hangs=0.3), 50, seed, stop_at=8.0, call_s=call_s)
     sweep.check()
     assert sweep.clock.now <= 8 + DRAIN_S + 1

@@ -341,7 +341,7 @@ def test_a_worker_that_hangs_is_ended_at_its_deadline() -> None:
 
 def test_where_gemms_run_one_by_one_each_has_the_whole_time() -> None:
     watch = Watch()
-    watch.begin("w", 60.0, 0.0)
+    watch.begin("w", lambda: 60.0, 0.0)
     watch.heard("w", Progress(bundle_id="b", state="try", trying="g"), 59.0)
     assert list(watch.expired(118.0)) == []
     assert list(watch.expired(120.0)) == [("w", 60.0)]
@@ -349,8 +349,13 @@ def test_where_gemms_run_one_by_one_each_has_the_whole_time() -> None:
     assert watch.end("w") is None
 
 
+def failing(assignment: Assignment) -> Result:
+    facts = GemmFacts(gemm_id=assignment.bundle.gemms[0].gemm_id, status="wrong_result", message="bad")
+    return Result(shard=b"", failed=(facts,))
+
+
 def test_a_storm_of_failures_ends_the_sweep() -> None:
-    bench = Bench(bundle(h) for h in range(1, 99))
+    bench = Bench((bundle(h) for h in range(1, 99)), failing)
     bench.ends.storm = lambda: "too much" if len(bench.ends.count) >= 3 else ""  # type: ignore[method-assign]
     assert bench.dispatcher.run() == "too much"
     assert 3 <= len(bench.ends.count) <= 10

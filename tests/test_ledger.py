@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.engine import Failure, Result
 from orchestrator.errors import StoreError
-from orchestrator.ledger import Ledger
+from orchestrator.ledger import UNDER_WAY, Ledger
 from orchestrator.queue import Assignment
 from orchestrator.store import RunStore, shard_file
 from orchestrator.worker import WorkerSpec, shard
@@ -68,20 +68,21 @@ def test_when_it_closes_all_is_on_disk_under_its_device(tmp_path: Path) -> None:
     assert ledger.bundles == 8
 
 
-def test_the_loop_waits_for_no_disk_but_a_device_has_one_shard_under_way(tmp_path: Path) -> None:
+def test_the_loop_waits_for_no_disk_but_a_device_has_few_shards_under_way(tmp_path: Path) -> None:
     disk = Disk()
     with Ledger(store(tmp_path, disk), SPEC) as ledger:
-        end(ledger, 1, device_info(0))
-        end(ledger, 2, device_info(1))
-        second = threading.Thread(target=end, args=(ledger, 3, device_info(0)))
-        second.start()
-        second.join(0.1)
-        assert second.is_alive()
-        assert ledger.bundles == 2
+        for h in range(UNDER_WAY):
+            end(ledger, 1 + h, device_info(0))
+        end(ledger, 98, device_info(1))
+        another = threading.Thread(target=end, args=(ledger, 99, device_info(0)))
+        another.start()
+        another.join(0.1)
+        assert another.is_alive()
+        assert ledger.bundles == UNDER_WAY + 1
         disk.free.set()
-        second.join(10)
-        assert not second.is_alive()
-    assert ledger.bundles == 3
+        another.join(10)
+        assert not another.is_alive()
+    assert ledger.bundles == UNDER_WAY + 2
 
 
 def test_a_shard_that_cannot_be_written_ends_the_sweep_at_the_next_turn_of_the_loop(tmp_path: Path) -> None:
@@ -102,8 +103,14 @@ def test_nothing_of_a_device_is_taken_after_a_shard_that_could_not_be_written(tm
     disk = Disk(full=True)
     disk.free.set()
     ledger = Ledger(store(tmp_path, disk), SPEC)
+
+    def later(ledger: Ledger) -> None:
+        failed = ledger._writing[device_info(0).uuid][0]
+        assert isinstance(failed.exception(), StoreError)
+        end(ledger, 2, device_info(0))
+
     with pytest.raises(StoreError, match="No space left"):
-        sweep(ledger, lambda ledger: end(ledger, 2, device_info(0)))
+        sweep(ledger, later)
     assert ledger.bundles == 1
 
 

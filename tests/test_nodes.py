@@ -37,7 +37,7 @@ spec = orchestrator.worker.WorkerSpec(kind="cpu", timing=timing, code_version="1
 worker = orchestrator.worker.Worker(spec)
 info = list(worker.open())[-1]
 bundle = Bundle(families=(family,))
-result = list(worker.measure(Assignment(bundle=bundle, attempt=1, worker="w", device=info.uuid)))[-1]
+result = list(worker.measure([Assignment(bundle=bundle, attempt=1, worker="w", device=info.uuid)]))[-1][-1]
 import pyarrow.parquet
 rows = pyarrow.parquet.read_table(pyarrow.BufferReader(result.shard)).num_rows if isinstance(result, Result) else result
 print(json.dumps({"kind": info.kind, "rows": rows}))

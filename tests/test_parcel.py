@@ -51,7 +51,7 @@ REPORTS: tuple[Report, ...] = (
 
 
 def test_an_assignment_arrives_as_it_was_sent() -> None:
-    found = pickle.loads(packed(WHOLE))
+    (found,) = pickle.loads(packed([WHOLE]))
     assert found == WHOLE
     assert repr(found) == repr(WHOLE)
     assert found.bundle.gemms == (SHARED,)
@@ -59,11 +59,11 @@ def test_an_assignment_arrives_as_it_was_sent() -> None:
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_a_report_arrives_as_it_was_sent(report: Report) -> None:
-    assert pickle.loads(packed(report)) == report
+    assert pickle.loads(packed([report])) == [report]
 
 
 def test_what_was_one_record_is_one_again() -> None:
-    found = pickle.loads(packed(WHOLE)).bundle.families[1].candidates
+    found = pickle.loads(packed([WHOLE]))[0].bundle.families[1].candidates
     assert found[0].parts[0].gemm is found[1].parts[1].gemm
 
 

@@ -65,6 +65,47 @@ def test_at_least_one_attempt() -> None:
         BundleQueue([], attempts=0)
 
 
+def heads(queue: BundleQueue, worker: str, most: int) -> list[int | None]:
+    return [item.bundle.families[0].h for item in queue.behind(worker, most)]
+
+
+def test_a_worker_may_have_others_behind_the_one_it_is_at() -> None:
+    queue = BundleQueue([bundle(h) for h in (2, 4, 6, 8)])
+    first = queue.take("w", "a", ALL, canary=3)
+    assert first is not None
+    assert heads(queue, "w", 2) == [6, 4]
+    assert (queue.held("w"), queue.running, queue.waiting) == (3, 3, 1)
+    assert queue.finish("w") == first
+    second = queue.assigned("w")
+    assert second is not None
+    assert (second.bundle_id, second.device, second.canary, second.attempt) == (bundle(6).bundle_id, "a", 3, 1)
+
+
+def test_who_is_lost_with_several_is_blamed_for_the_one_it_was_at() -> None:
+    queue = BundleQueue([bundle(h) for h in (2, 4, 6)])
+    queue.take("w", "a", ALL)
+    queue.behind("w", 5)
+    assert queue.lose("w") is None
+    assert (queue.waiting, queue.again, queue.running) == (3, 3, 0)
+    taken = [queue.take(f"w{number}", "b", ALL) for number in range(3)]
+    assert [(item.bundle_id, item.care.one_by_one, item.care.last, item.attempt) for item in taken if item] == [
+        (bundle(6).bundle_id, True, True, 2),
+        (bundle(4).bundle_id, False, False, 2),
+        (bundle(2).bundle_id, False, False, 2),
+    ]
+
+
+def test_nothing_goes_behind_a_bundle_that_was_put_back() -> None:
+    queue = BundleQueue([bundle(h) for h in (2, 4, 6)])
+    queue.take("w", "a", ALL)
+    queue.give_back("w")
+    again = queue.take("w", "a", ALL)
+    assert again is not None
+    assert (again.bundle_id, again.care.last) == (bundle(6).bundle_id, False)
+    assert heads(queue, "w", 2) == []
+    assert queue.waiting == 2
+
+
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3), st.data())
 def test_every_bundle_ends_exactly_once(count: int, devices: int, attempts: int, data: st.DataObject) -> None:
     queue = BundleQueue([bundle(h) for h in range(1, count + 1)], attempts=attempts)

@@ -4,23 +4,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.engine import Failure, Placed, Result
+from orchestrator.engine import Failure, Placed, Result, Returned
 from orchestrator.queue import Assignment
-from orchestrator.worker import (
-    DETAIL_LENGTH,
-    MESSAGE_LENGTH,
-    PROGRESS_EVERY_S,
-    Reports,
-    Worker,
-    WorkerSpec,
-    failure,
-    rate_limited,
-)
+from orchestrator.telling import GATHER_S, PROGRESS_EVERY_S, Telling, rate_limited
+from orchestrator.worker import DETAIL_LENGTH, MESSAGE_LENGTH, Worker, WorkerSpec, failure
 from tasks.care import Care
 from tasks.family import Bundle
 from tasks.records import GemmFacts, Measurement, Progress
@@ -78,10 +71,10 @@ def attempt(h: int, number: int = 1, care: Care | None = None) -> Assignment:
 
 
 def test_reports_its_device_then_progress_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.worker.PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr("orchestrator.telling.PROGRESS_EVERY_S", 0.0)
     mine = worker()
     assert list(mine.open()) == [Placed(), device_info(0)]
-    *states, result = mine.measure(attempt(8, 2))
+    *states, result = chain(*mine.measure([attempt(8, 2)]))
     told = [report.state for report in states if isinstance(report, Progress)]
     assert list(dict.fromkeys(told)) == ["prepare", "soak", "measure"]
     assert isinstance(result, Result)
@@ -92,43 +85,104 @@ def test_reports_its_device_then_progress_and_a_shard(monkeypatch: pytest.Monkey
 
 
 def test_of_a_bundle_that_is_soon_done_only_its_beginning_and_its_end_are_told() -> None:
-    begun, result = worker().measure(attempt(8))
+    begun, result = chain(*worker().measure([attempt(8)]))
     assert begun == Progress(bundle_id=bundle(8).bundle_id, state="prepare")
     assert isinstance(result, Result)
 
 
-def told(*states: str) -> Reports:
-    reports = Reports()
+def told(*states: str) -> Telling:
+    telling = Telling()
     for state in states:
-        reports.put(Progress(bundle_id="b", state=state))
-    return reports
+        telling.progress(Progress(bundle_id="b", state=state))
+    return telling
+
+
+def result(number: int) -> Result:
+    return Result(shard=b"%d" % number, failed=())
 
 
 def test_the_latest_of_several_reports_is_told_in_its_turn() -> None:
-    reports = told("soak", "measure")
+    telling = told("soak", "measure")
     began = time.monotonic()
-    report = reports.get()
-    assert report is not None
+    (report,) = telling.get()
+    assert isinstance(report, Progress)
     assert report.state == "measure"
     assert time.monotonic() - began > PROGRESS_EVERY_S / 2
-    reports.passed_on(report)
-    reports.put(Progress(bundle_id="b", state="cool"))
-    reports.end()
-    assert reports.get() is None
+    telling.passed_on([report])
+    telling.progress(Progress(bundle_id="b", state="cool"))
+    telling.end()
+    assert telling.get() == []
 
 
 def test_the_name_of_a_gemm_that_runs_alone_is_told_at_once() -> None:
-    reports = told("soak")
+    telling = told("soak")
     alone = Progress(bundle_id="b", state="try", trying="g")
-    measuring = threading.Thread(target=reports.put, args=(alone,))
+    measuring = threading.Thread(target=telling.progress, args=(alone,))
     measuring.start()
     began = time.monotonic()
-    assert reports.get() is alone
+    (report,) = telling.get()
+    assert report is alone
     assert time.monotonic() - began < PROGRESS_EVERY_S / 2
     assert measuring.is_alive()
-    reports.passed_on(alone)
+    telling.passed_on([alone])
     measuring.join(5)
     assert not measuring.is_alive()
+
+
+def test_results_of_short_bundles_are_told_together_and_a_later_one_at_once() -> None:
+    telling = told("measure")
+    telling.put(result(1))
+    telling.progress(Progress(bundle_id="c", state="prepare"))
+    telling.put(result(2))
+    assert telling.get() == [result(1), result(2)]
+    telling.passed_on([result(2)])
+    time.sleep(1.5 * GATHER_S)
+    telling.put(result(3))
+    began = time.monotonic()
+    assert telling.get() == [result(3)]
+    assert time.monotonic() - began < GATHER_S / 2
+
+
+def test_results_that_wait_are_told_at_the_end_and_a_progress_is_not() -> None:
+    telling = told("measure")
+    telling.put(result(1))
+    telling.progress(Progress(bundle_id="c", state="measure"))
+    telling.end()
+    assert telling.get() == [result(1)]
+    assert telling.get() == []
+
+
+def test_a_result_does_not_wait_for_a_bundle_that_hangs() -> None:
+    telling = told("measure")
+    telling.put(result(1))
+    began = time.monotonic()
+    assert telling.get() == [result(1)]
+    assert time.monotonic() - began < PROGRESS_EVERY_S / 2
+
+
+def test_several_bundles_of_a_call_are_measured_in_their_order() -> None:
+    reports = list(chain(*worker().measure([attempt(8), attempt(16), attempt(24)])))
+    found = [report for report in reports if isinstance(report, Result)]
+    ids = [pq.read_table(pa.BufferReader(each.shard))["bundle_id"][0].as_py() for each in found]
+    assert ids == [bundle(h).bundle_id for h in (8, 16, 24)]
+    assert reports[-1] is found[-1]
+
+
+def test_a_call_ends_at_the_bundle_that_fails_and_says_at_which() -> None:
+    _, first, failed = chain(*worker(measure=f"{FAKES}:measure").measure([attempt(8), attempt(19), attempt(24)]))
+    assert isinstance(first, Result)
+    assert isinstance(failed, Failure)
+    assert failed.bundle_id == bundle(19).bundle_id
+
+
+def test_an_interrupted_call_gives_back_what_it_has_not_begun() -> None:
+    mine = worker(measure=f"{FAKES}:measure")
+    reports = chain.from_iterable(mine.measure([attempt(31), attempt(8)]))
+    next(reports)
+    mine.interrupt()
+    *_, kept, rest = reports
+    assert isinstance(kept, Result)
+    assert rest == Returned()
 
 
 def spec(kind: str = "cuda", **changes: str) -> WorkerSpec:
@@ -143,7 +197,7 @@ def test_a_worker_that_has_rested_works_for_another_sweep() -> None:
     mine.rest()
     assert list(mine.adopt(spec())) == [Placed(), replace(device_info(0), power_limit_w=1.0)]
     assert not mine._stopping.is_set()
-    *_, result = mine.measure(attempt(8))
+    *_, result = chain(*mine.measure([attempt(8)]))
     assert isinstance(result, Result)
     rows = pq.read_table(pa.BufferReader(result.shard)).to_pylist()
     assert {(row["code_version"], row["plan_hash"]) for row in rows if row["record"] == "facts"} == {("2", "q")}
@@ -174,7 +228,7 @@ def test_a_device_that_does_not_open_is_a_failure() -> None:
 
 
 def test_an_exception_while_measuring_is_a_failure_in_plain_text() -> None:
-    *_, failed = worker(measure=f"{FAKES}:measure").measure(attempt(19))
+    *_, failed = chain(*worker(measure=f"{FAKES}:measure").measure([attempt(19)]))
     assert isinstance(failed, Failure)
     assert (failed.status, failed.message) == ("worker_died", "ValueError: nineteen")
     assert "Traceback" in failed.detail
