@@ -77,12 +77,14 @@ class Worker:
         # The first sign of life: without it the driver takes this worker for one that was dead before.
         yield [Progress(bundle_id=assignments[0].bundle_id, state="prepare")]
         telling = Telling()
-        self._thread.submit(self._work, assignments, telling).add_done_callback(lambda _: telling.end())
+        work = self._thread.submit(self._work, assignments, telling)
+        work.add_done_callback(lambda _: telling.end())
         # Loaded while the first Bundle is prepared, so that its Shard does not wait for it.
         pkgutil.resolve_name("orchestrator.store:shard_table")
         while reports := telling.get():
             yield reports
             telling.passed_on(reports)
+        work.result()  # an exception that cannot even be described becomes Ray's
 
     def interrupt(self) -> None:
         """Have the measurement under way end after its next round; called beside ``measure``."""

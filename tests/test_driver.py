@@ -8,15 +8,16 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.driver import Accepts, SweepResult, sweep
+from orchestrator.driver import Accepts, RayEngine, SweepResult, sweep
 from orchestrator.errors import ClusterError
 from orchestrator.progress import Board, LogView
+from orchestrator.queue import Assignment
 from orchestrator.resume import Former
 from orchestrator.schema import Cluster, Config, Run, Space
 from orchestrator.store import RunStore
@@ -122,6 +123,29 @@ def test_a_model_that_the_cluster_lacks_ends_at_once(ray_cluster: Path, tmp_path
     assert "cluster.gpu=any" in str(caught.value)
     assert time.monotonic() - began < 25
     assert gpus_are_free()
+
+
+def test_short_bundles_go_several_a_call_and_a_death_among_them_costs_no_other(
+    ray_cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[int | None]] = []
+    submit = RayEngine.submit
+
+    def noted(engine: RayEngine, assignments: Sequence[Assignment]) -> None:
+        calls.append([each.bundle.families[0].h for each in assignments])
+        submit(engine, assignments)
+
+    monkeypatch.setattr(RayEngine, "submit", noted)
+    work = [bundle(h) for h in range(1, 61) if h not in (17, 19, 23, 29, 31)]
+    result = run(tmp_path, work, max_gpus=1)
+    assert (result.bundles, result.unfinished) == (len(work), 0)
+    assert {(item.bundle_id, item.facts.status) for item in result.failures} == {(bundle(13).bundle_id, "worker_died")}
+    assert max(map(len, calls)) > 2
+    together = next(call for call in calls if 13 in call)
+    rows = facts(tmp_path)
+    assert sorted(row["gemm_id"] for row in rows) == sorted(gemm.gemm_id for item in work for gemm in item.gemms)
+    assert {row["h"] for row in rows if row["attempt"] > 1} <= set(together)
+    assert {row["h"] for row in rows if row["status"] != "ok"} == {13}
 
 
 def test_faults_are_told_apart_and_cost_nobody_else(ray_cluster: Path, tmp_path: Path) -> None:
