@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.comparison import UNKNOWN
 from tasks.location import MIN_ROUNDS, Floats, t_quantile, trimmed
-from tasks.statistics import UNKNOWN
 
 Ints = NDArray[np.int64]
 

@@ -16,8 +16,8 @@ from orchestrator.alike import Alike, compare_alike
 from orchestrator.columns import PART_TYPE, RANKING_SCHEMA
 from orchestrator.contest import PERCENTILES, percentiles, variation
 from orchestrator.survey import codes
+from tasks.comparison import OWN_ROUNDS
 from tasks.location import MIN_ROUNDS, Floats
-from tasks.statistics import OWN_ROUNDS
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
