@@ -17,10 +17,11 @@ from orchestrator.canary import PREFIX
 from orchestrator.columns import RANKING_SCHEMA, SHARD_SCHEMA
 from orchestrator.ranking import FACTS_COLUMNS, FAMILY, Doubts, Row, current, rank_family
 from orchestrator.reading import UNREADABLE, ShardFile, ShardReader
-from orchestrator.regular import Families, Ints, ranges, ranked, timed
+from orchestrator.regular import ranked
 from orchestrator.shape_code import CHOSEN, SHAPE
 from orchestrator.survey import SHARD, Survey, checked, codes, nothing, require_sound, rows_of, survey
 from orchestrator.suspects import notes, readings
+from orchestrator.timed import Families, Ints, ranges, timed
 from orchestrator.verdict import judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
 from orchestrator.visits import ShardKey, Visits, shard_key, visits_by_shard

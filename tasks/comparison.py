@@ -83,10 +83,11 @@ class Comparison:
         differences = self.relative - self.relative[:, [j]]
         if self.stayed[j]:
             differences[np.ix_(~self.settled, self.stayed)] = np.nan
-        location, rounds = trimmed(differences), np.isfinite(differences).sum(axis=0)
+        close, rounds = trimmed(differences, LEFT_ROUNDS), np.isfinite(differences).sum(axis=0)
+        location = Location(close.mean, np.where(rounds < MIN_ROUNDS, np.inf, close.error), close.df)
         few = (rounds < OWN_ROUNDS) & (self.left | self.left[j] | (rounds >= MIN_ROUNDS))
         if few.any():
-            close = moderated(trimmed(differences, LEFT_ROUNDS), rounds)
+            close = moderated(close, rounds)
             location = Location(
                 location.mean,
                 np.where(few, close.error, location.error),
