@@ -1,5 +1,6 @@
 """A ranking in batches is the ranking: the same rows in the same order, to the bit, whatever a run holds."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator import large_ranking, ranking_stream
+from orchestrator import at_once, large_ranking, ranking, ranking_stream
 from orchestrator.canary import canary_bundle
 from orchestrator.cli import main
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.compaction import compact
-from orchestrator.ranking import rank
+from orchestrator.ranking import Ranking, rank
 from orchestrator.ranking_stream import DamagedError, RankingStream
 from orchestrator.store import RunStore, shard_table
 from orchestrator.timed import Families, timed
@@ -45,8 +46,20 @@ def streamed(store: RunStore, **options: Any) -> tuple[pa.Table, RankingStream]:
     return pa.concat_tables([RANKING_SCHEMA.empty_table(), *stream.batches()]), stream
 
 
+def ranked(store: RunStore, at_once: float, **options: Any) -> Ranking:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ranking, "AT_ONCE", at_once)
+        return rank(store, **options)
+
+
+def one_by_one(store: RunStore, **options: Any) -> Ranking:
+    return ranked(store, math.inf, **options)
+
+
 def assert_same(store: RunStore, **options: Any) -> pa.Table:
-    expected, (found, stream) = rank(store, **options), streamed(store, **options)
+    """Rank Families one by one, at once, and in batches."""
+    expected, (found, stream) = one_by_one(store, **options), streamed(store, **options)
+    assert ranked(store, 1, **options) == expected
     assert found.schema.equals(expected.table.schema, check_metadata=True)
     assert found.to_pylist() == expected.table.to_pylist()
     assert (stream.notes, stream.problems) == (expected.notes, expected.problems)
@@ -108,11 +121,10 @@ def test_it_has_the_rows_of_the_ranking(
             keep(store, family, COSTS, rounds=rounds, noise=0.002, uuid="GPU-1", timing=timing)
     if compacted:
         compact(store)
-    before, ranking_stream.BATCH = ranking_stream.BATCH, batch
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (ranking_stream, at_once):
+            patched.setattr(module, "BATCH", batch)
         assert_same(store)
-    finally:
-        ranking_stream.BATCH = before
 
 
 def test_regular_families_are_ranked_at_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +135,11 @@ def test_regular_families_are_ranked_at_once(store: RunStore, monkeypatch: pytes
         keep(store, up_family([128, 256, 384], h=h, baseline=128), COSTS, rounds=12, noise=0.01, random_seed=h)
         keep(store, mlp_family([128, 256], h=h), COSTS, rounds=1, timing=Timing(protocol="seed"))
         keep(store, mlp_family([128, 256, 384], h=h), raced, rounds=h // 16, noise=0.01, uuid="GPU-1")
-    expected = rank(store).table
-    monkeypatch.setattr(ranking_stream, "rank_family", None)  # whoever is ranked one by one would fail
+    expected = one_by_one(store).table
+    for module in (ranking, ranking_stream):
+        monkeypatch.setattr(module, "rank_family", None)  # whoever is ranked one by one would fail
     assert streamed(store)[0].equals(expected)
+    assert ranked(store, 1).table.equals(expected)
 
 
 def test_a_bundle_of_several_families_is_ranked_from_the_same_samples(store: RunStore) -> None:
