@@ -131,7 +131,7 @@ def _sweep(reader: ShardReader, *, include_suspects: bool) -> "_Sweep":
     """Read a run, judge its devices, and keep what is ranked."""
     table = reader.facts(FACTS_COLUMNS).table
     facts = [current(row) for row in table.to_pylist()]
-    places = {id(row): place for place, row in enumerate(facts)}
+    places = {id(row): place for place, row in enumerate(facts)}  # what is kept below are these very rows
     first = {shard_key(row): row["first_round"] or 0 for row in facts}
     samples = reader.samples(SAMPLE_COLUMNS).table
     found = visits_by_shard(samples)
