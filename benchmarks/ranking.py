@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.ranking`` ranks 1,000,000 Gemm rows; ``--families 320000`` is 8,000,000 Gemm rows,
 ``--families 133334 --rounds 30`` 100,000,000 samples. DuckDB is no dependency:
-benchmarks/duckdb.txt, and on the path by PYTHONPATH.
+benchmarks/duckdb.txt, and on the path by PYTHONPATH. With ``--raced`` the slower Candidates leave the rounds early, as
+under ``timing.goal=top``; the query knows nothing of that, so DuckDB is left out.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from orchestrator.compacted import Compacted
@@ -29,6 +31,7 @@ from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
 from tasks.records import DeviceInfo, GemmFacts, Measurement, Sample, Telemetry
 from tasks.settings import Timing
+from tasks.statistics import FAR
 
 Ints = NDArray[np.int64]
 
@@ -36,6 +39,10 @@ CANDIDATES = 25
 FACT_BYTES, SAMPLE_BYTES = 700, 110
 """Of a row in memory, about: from FULL on `compact` begins another file."""
 MIB = 1 << 20
+NOISE, RACED_NOISE = 0.002, 0.005
+"""Of a visit, relative; the second makes a race last."""
+SLOW = 0.5
+"""By how much those are behind in a race whose n is an odd multiple of 8: half of them."""
 FROM_FACTS = """gpu, family_id, role, h, tp, batch, seq, dtype, d_ff, baseline, mlp_params, axis, value, params, passes,
 a, kv, head_dim, v, experts, topk, ep, local_dim, sm_clock_mean_mhz, sm_clock_min_mhz, temperature_max_c, power_mean_w,
 energy_j, power_limited, throttled, stop_reason, launch, status, message, protocol, protocol_version, l2, power,
@@ -46,6 +53,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--families", type=int, default=40_000, help=f"of {CANDIDATES} candidates each")
     parser.add_argument("--rounds", type=int, default=1, help="1 is the seed's protocol")
+    parser.add_argument("--raced", action="store_true", help="the slower ones leave early; --rounds is the most")
     parser.add_argument("--dir", type=Path, help="where the run is made, and kept (default: a temporary directory)")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--memory", default="2GB", help="what DuckDB may take (default: %(default)s)")
@@ -53,14 +61,16 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.add_argument(child, type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.make:
-        return make(arguments.make, arguments.families, arguments.rounds)
+        return make(arguments.make, arguments.families, arguments.rounds, raced=arguments.raced)
     if arguments.duckdb:
         return by_duckdb(arguments.duckdb, arguments.rounds, arguments.memory)
     with tempfile.TemporaryDirectory() as folder:
-        run = (arguments.dir or Path(folder)) / f"ranking-{arguments.families}x{arguments.rounds}"
+        name = f"ranking-{arguments.families}x{arguments.rounds}{'-raced' * arguments.raced}"
+        run = (arguments.dir or Path(folder)) / name
         if not run.exists():
             made = time.monotonic()
             sizes = ["--families", str(arguments.families), "--rounds", str(arguments.rounds)]
+            sizes += ["--raced"] if arguments.raced else []
             subprocess.run([sys.executable, "-m", "benchmarks.ranking", "--make", str(run), *sizes], check=True)
             sys.stderr.write(f"made {run} in {time.monotonic() - made:.0f} s\n")
         return measure(run, arguments)
@@ -68,14 +78,18 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def measure(run: Path, arguments: argparse.Namespace) -> int:
     """Rank by both, in turn, and print the best of each."""
-    size = sum(path.stat().st_size for path in run.glob("shards/*/*/*.parquet")) / MIB
+    files = list(run.glob("shards/*/*/*.parquet"))
+    size = sum(path.stat().st_size for path in files) / MIB
     gemms, rounds = arguments.families * CANDIDATES, arguments.rounds
-    sys.stdout.write(f"{gemms:,} Gemm rows, {gemms * rounds:,} samples, {size:,.0f} MiB of Shards\n")
+    samples = sum(pq.read_metadata(path).num_rows for path in files) - gemms
+    sys.stdout.write(f"{gemms:,} Gemm rows, {samples:,} samples, {size:,.0f} MiB of Shards\n")
     ours = [sys.executable, "-m", "orchestrator", "rank", str(run)]
     theirs = [sys.executable, "-m", "benchmarks.ranking", "--duckdb", str(run)]
     theirs += ["--rounds", str(rounds), "--memory", arguments.memory]
     commands = {"orchestrator": ours}
-    if importlib.util.find_spec("duckdb") is None:
+    if arguments.raced:
+        pass
+    elif importlib.util.find_spec("duckdb") is None:
         sys.stdout.write("DuckDB is not installed (benchmarks/duckdb.txt): not compared\n")
     else:
         commands["duckdb"] = theirs
@@ -196,7 +210,7 @@ def agreement(run: Path, rounds: int) -> int:
     return int(alone > 0 or max(seconds, low) > 1e-9 or not exact)
 
 
-def make(run: Path, families: int, rounds: int) -> int:
+def make(run: Path, families: int, rounds: int, *, raced: bool) -> int:
     """Make a run in the product's own format, compacted: one device, one Gemm a Candidate."""
     store = RunStore.create(run.parent, run.name, {"status": "finished"})
     timing = Timing(protocol="seed") if rounds == 1 else Timing()
@@ -207,7 +221,7 @@ def make(run: Path, families: int, rounds: int) -> int:
     together = FULL // (CANDIDATES * (FACT_BYTES + rounds * SAMPLE_BYTES))
     for begin in range(0, families, together):
         numbers = np.arange(begin, min(begin + together, families))
-        facts, samples, names = tables(first, numbers, rounds, random)
+        facts, samples, names = tables(first, numbers, rounds, random, raced=raced)
         contents = Compacted(replaces=names, full=True)
         store.write_compacted(device, facts, samples, contents, lambda path: None)
     return 0
@@ -246,7 +260,7 @@ def template(timing: Timing, rounds: int) -> pa.Table:
 
 
 def tables(
-    first: pa.Table, numbers: Ints, rounds: int, random: np.random.Generator
+    first: pa.Table, numbers: Ints, rounds: int, random: np.random.Generator, *, raced: bool
 ) -> tuple[pa.Table, pa.Table, tuple[str, ...]]:
     """Facts and samples of these Families, and the names of the files that a sweep had written them to."""
     family = np.repeat(numbers, CANDIDATES)
@@ -265,19 +279,38 @@ def tables(
         **{"local_dim": n, "m": m, "n": n, "k": h, "flops": flops, "baseline": candidate == CANDIDATES // 2},
         **{"bytes": 2 * (m * n + n * h + m * h), "align_m": m & -m, "align_n": n & -n, "align_k": h & -h},
     }
-    cost = flops / 6e14 * (1 + 0.3 / (n & -n))
+    behind = 0.3 / (n & -n) + SLOW * (raced & (n % 16 != 0))
+    noise = RACED_NOISE if raced else NOISE
+    cost = flops / 6e14 * (1 + behind)
     order = random.random((len(numbers), rounds, CANDIDATES)).argsort(axis=2)
     row = (np.arange(len(numbers))[:, None, None] * CANDIDATES + order).reshape(-1)
     number = np.tile(np.repeat(np.arange(rounds), CANDIDATES), len(numbers))
+    position = np.tile(np.arange(CANDIDATES), len(numbers) * rounds)
+    if raced:
+        there = number < last_rounds(behind.reshape(-1, CANDIDATES), rounds, random)[row]
+        row, number, position = row[there], number[there], position[there]
     samples = {
         "bundle_id": family_id.take(pa.array(row)),
         "gemm_id": gemm_id.take(pa.array(row)),
         "round": number,
-        "position": np.tile(np.arange(CANDIDATES), len(numbers) * rounds),
-        "seconds": cost[row] * np.exp(0.002 * random.standard_normal(len(row))),
+        "position": position,
+        "seconds": cost[row] * np.exp(noise * random.standard_normal(len(row))),
     }
     names = tuple(f"{name}.1.parquet" for name in pc.unique(family_id).to_pylist())
     return filled(first.slice(0, 1), facts, len(family)), filled(first.slice(1, 1), samples, len(row)), names
+
+
+def last_rounds(behind: NDArray[np.float64], rounds: int, random: np.random.Generator) -> Ints:
+    """After how many rounds each Candidate of ``behind[families, candidates]`` has left a race.
+
+    It leaves at the first look at which it is known to be behind, and is in one more round, which is in flight.
+    """
+    looks = np.array([look for look in Timing().looks if look < rounds])
+    ends = random.choice([*(looks[looks >= 6] + 1), rounds], len(behind))
+    known = (behind - behind.min(axis=1, keepdims=True))[..., None] > 6 * RACED_NOISE / np.sqrt(looks)
+    known[..., 0] &= behind > FAR
+    last = np.where(known.any(axis=2), looks[known.argmax(axis=2)] + 1, rounds)
+    return np.asarray(np.minimum(last, ends[:, None]).reshape(-1))
 
 
 def joined(parts: Sequence[str | Ints]) -> pa.Array:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.location import MIN_ROUNDS, Floats, t_quantile, trimmed
-from tasks.statistics import UNKNOWN
+from orchestrator.quantiles import quantiles
+from tasks.comparison import UNKNOWN
+from tasks.location import MIN_ROUNDS, Floats, trimmed
 
 Ints = NDArray[np.int64]
 
@@ -28,6 +29,14 @@ class Alike:
     effect: Floats
     tie: float
     alpha: float
+
+    def order(self) -> Ints:
+        """Indices of the Candidates of each Family, best first."""
+        return np.argsort(self.effect, axis=1, kind="stable")
+
+    def undisturbed(self, seconds: Floats) -> Floats:
+        """What Candidates took, as far as it counts for them: all of it."""
+        return seconds
 
     def against(self, j: Ints, families: Ints | None = None) -> tuple[Floats, Floats]:
         """Log cost of every Candidate over its Family's ``j``-th: (estimates, half-widths), ``[families, candidates]``.
@@ -51,7 +60,7 @@ class Alike:
     def groups(self) -> Ints:
         """Tie group of every Candidate, ``[families, candidates]``, from 1."""
         rounds, count, candidates = self.relative.shape
-        order = np.argsort(self.effect, axis=1, kind="stable")
+        order = self.order()
         groups = np.zeros((count, candidates), dtype=np.int64)
         if rounds == 1:
             return self._groups_by_effect(order, groups)
@@ -88,7 +97,7 @@ class Alike:
         rounds, count, candidates = self.relative.shape
         if rounds < MIN_ROUNDS:
             return np.zeros(count, dtype=bool)  # no interval is known
-        order = np.argsort(self.effect, axis=1, kind="stable")
+        order = self.order()
         between = np.take_along_axis(self.relative, order[None], axis=2)
         location = trimmed((between[:, :, 1:] - between[:, :, :-1]).reshape(rounds, -1))
         half = location.error * self._factor(location.df)
@@ -108,8 +117,7 @@ class Alike:
     def _factor(self, df: Ints) -> Floats:
         candidates = self.relative.shape[2]
         alpha = self.alpha / max(1, candidates * (candidates - 1) // 2)
-        distinct, place = np.unique(df, return_inverse=True)
-        return np.array([t_quantile(alpha, int(each)) if each > 0 else np.inf for each in distinct])[place]
+        return quantiles(alpha, df)
 
 
 def compare_alike(log_cost: Floats, tie_pct: float, confidence: float, looks: int) -> Alike:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.at_once import ranked_at_once
 from orchestrator.canary import Reading
 from orchestrator.columns import RANKING_SCHEMA
 from orchestrator.contest import Contest
@@ -18,6 +19,7 @@ from orchestrator.shape import DIMENSIONS
 from orchestrator.shape_code import CHOSEN, SHAPE
 from orchestrator.store import RunStore
 from orchestrator.suspects import held_back, notes, readings, split, suspect_shards, without
+from orchestrator.timed import Ints
 from orchestrator.verdict import Verdict, judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
 from orchestrator.visits import ShardKey, Visits, shard_key, visits_by_shard
@@ -27,6 +29,9 @@ Row = dict[str, Any]
 
 REGIME = ("gpu", "protocol", "protocol_version", "l2", "power")
 """What rankings never mix: each combination found in a run is ranked on its own."""
+
+AT_ONCE = 8
+"""Families from which on the regular ones are ranked at once."""
 
 FAMILY = (*REGIME, "role", "dtype", "h", "tp", "batch", "seq", "family_id")
 _TELEMETRY = (
@@ -74,9 +79,8 @@ def rank(store: RunStore, *, include_suspects: bool = False, reader: ShardReader
     """
     sweep = _sweep(reader or store.reader(), include_suspects=include_suspects)
     doubts, suspects = sweep.doubts, sweep.suspects
-    rows = [row for family in _families(sweep.facts) for row in rank_family(family, sweep.good, doubts)]
     return Ranking(
-        table=pa.Table.from_pylist(rows, schema=RANKING_SCHEMA),
+        table=_table(sweep),
         problems=sweep.problems,
         notes=notes(sweep.facts, suspects, sweep.good, doubts.verdict),
         fleets=fleets(sweep.facts, sweep.visits, sweep.readings, doubts.verdict),
@@ -85,27 +89,64 @@ def rank(store: RunStore, *, include_suspects: bool = False, reader: ShardReader
     )
 
 
+def _table(sweep: "_Sweep") -> pa.Table:
+    families = list(_families(sweep.facts))
+    tables, owners = _at_once(sweep, families) if len(families) >= AT_ONCE else ([], [])
+    done = {int(number) for each in owners for number in np.unique(each)}
+    others = {
+        number: rank_family([sweep.facts[i] for i in family], sweep.good, sweep.doubts)
+        for number, family in enumerate(families)
+        if number not in done
+    }
+    tables.append(pa.Table.from_pylist([row for rows in others.values() for row in rows], schema=RANKING_SCHEMA))
+    owners.append(np.repeat(list(others), [len(rows) for rows in others.values()]).astype(np.int64))
+    if len(tables) == 1:
+        return tables[0]
+    order = np.argsort(np.concatenate(owners), kind="stable")
+    return pa.concat_tables(tables).take(pa.array(order)).combine_chunks()
+
+
+def _at_once(sweep: "_Sweep", families: Sequence[Sequence[int]]) -> tuple[list[pa.Table], list[Ints]]:
+    """Rank those of one Shard that nothing is held against, as far as they are regular."""
+    keys = [{shard_key(sweep.facts[i]) for i in family} for family in families]
+    known = sweep.good.keys() - sweep.doubts.suspects
+    simple = {
+        number: [sweep.places[i] for i in family]
+        for number, family in enumerate(families)
+        if len(keys[number]) == 1 and keys[number] <= known
+    }
+    return ranked_at_once(sweep.table, sweep.samples, simple) if simple else ([], [])
+
+
 def contests(store: RunStore) -> Iterator[tuple[list[list[Row]], Contest]]:
     """Yield each Family as ``rank`` compares it: the facts rows of each Candidate by value, and their Contest."""
     sweep = _sweep(store.reader(), include_suspects=False)
     for family in _families(sweep.facts):
-        candidates = _candidates(without(family, sweep.doubts.suspects, sweep.good))
+        rows = [sweep.facts[i] for i in family]
+        candidates = _candidates(without(rows, sweep.doubts.suspects, sweep.good))
         yield candidates, Contest(candidates, sweep.good)
 
 
 def _sweep(reader: ShardReader, *, include_suspects: bool) -> "_Sweep":
     """Read a run, judge its devices, and keep what is ranked."""
-    facts = [current(row) for row in reader.facts(FACTS_COLUMNS).table.to_pylist()]
+    table = reader.facts(FACTS_COLUMNS).table
+    facts = [current(row) for row in table.to_pylist()]
+    places = {id(row): place for place, row in enumerate(facts)}  # what is kept below are these very rows
     first = {shard_key(row): row["first_round"] or 0 for row in facts}
-    found = visits_by_shard(reader.samples(SAMPLE_COLUMNS).table)
+    samples = reader.samples(SAMPLE_COLUMNS).table
+    found = visits_by_shard(samples)
     visits = {key: seen.since(first[key]) for key, seen in found.items() if key in first}
     canaries, facts = split(facts)
     read = readings(canaries, visits)
     verdict = judge(read)
     suspects = suspect_shards(facts, verdict)
     good = {key: seen for key, seen in visits.items() if include_suspects or key not in suspects}
+    latest = _latest(facts, visits, good)
     return _Sweep(
-        facts=_latest(facts, visits, good),
+        facts=latest,
+        places=[places[id(row)] for row in latest],
+        table=table,
+        samples=samples,
         visits=visits,
         good=good,
         readings=read,
@@ -117,9 +158,15 @@ def _sweep(reader: ShardReader, *, include_suspects: bool) -> "_Sweep":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Sweep:
-    """A run's facts rows and visits; good: the visits that are ranked. suspects: Shards that its canaries doubt."""
+    """A run's facts rows and visits; good: the visits that are ranked. suspects: Shards that its canaries doubt.
+
+    places: where in ``table`` each of the facts is; table, samples: all rows as they were read.
+    """
 
     facts: list[Row]
+    places: list[int]
+    table: pa.Table
+    samples: pa.Table
     visits: Mapping[ShardKey, Visits]
     good: Mapping[ShardKey, Visits]
     readings: list[Reading]
@@ -153,14 +200,17 @@ def current(row: Row) -> Row:
     return {**row, **chosen, "local_dim": row["d_ff"] // row["tp"]}
 
 
-def _families(facts: Sequence[Row]) -> Iterator[list[Row]]:
-    def family(row: Row) -> tuple[Any, ...]:
+def _families(facts: Sequence[Row]) -> Iterator[list[int]]:
+    """Yield the indices of each Family's rows, Families in order."""
+
+    def family(place: int) -> tuple[Any, ...]:
         # What is chosen differs within the Family: of h, by which Families are sorted, only a fixed one counts.
+        row = facts[place]
         chosen = (row["axis"], *(CHOSEN if row["axis"] == SHAPE else ()))
         return tuple(-1 if row[name] is None or name in chosen else row[name] for name in FAMILY)
 
-    for _, rows in itertools.groupby(sorted(facts, key=family), key=family):
-        yield list(rows)
+    for _, places in itertools.groupby(sorted(range(len(facts)), key=family), key=family):
+        yield list(places)
 
 
 def rank_family(rows: Sequence[Row], visits: Mapping[ShardKey, Visits], doubts: Doubts) -> list[Row]:

@@ -17,10 +17,11 @@ from orchestrator.canary import PREFIX
 from orchestrator.columns import RANKING_SCHEMA, SHARD_SCHEMA
 from orchestrator.ranking import FACTS_COLUMNS, FAMILY, Doubts, Row, current, rank_family
 from orchestrator.reading import UNREADABLE, ShardFile, ShardReader
-from orchestrator.regular import Families, Ints, ranges, ranked, timed
+from orchestrator.regular import ranked
 from orchestrator.shape_code import CHOSEN, SHAPE
-from orchestrator.survey import SHARD, Survey, checked, codes, nothing, require_sound, rows_of, survey
+from orchestrator.survey import SHARD, Survey, checked, codes, named, nothing, require_sound, rows_of, shards, survey
 from orchestrator.suspects import notes, readings
+from orchestrator.timed import Families, Ints, ranges, timed
 from orchestrator.verdict import judge
 from orchestrator.visits import COLUMNS as SAMPLE_COLUMNS
 from orchestrator.visits import ShardKey, Visits, shard_key, visits_by_shard
@@ -77,7 +78,7 @@ class RankingStream:
         found = survey_files(self.reader, self._files)
         facts = found.facts
         self.devices = len(pc.unique(facts["uuid"]))
-        shard, sampled = _shards(facts, found.samples)
+        shard, sampled = shards(facts, found.samples)
         canary = np.asarray(pc.starts_with(facts["bundle_id"], f"{PREFIX}-").to_numpy(zero_copy_only=False), dtype=bool)
         doubts = self._doubts(found, shard, sampled, canary)
         own = facts.filter(pa.array(~canary))
@@ -292,20 +293,9 @@ def _batches(weight: Ints) -> Iterator[tuple[int, int]]:
         first = end
 
 
-def _shards(facts: pa.Table, samples: pa.Table) -> tuple[Ints, Ints]:
-    """A number for the Shard of each stretch of facts, and of samples."""
-    names = [_named(table) for table in (facts, samples)]
-    both = codes(pa.chunked_array([chunk for each in names for chunk in each.chunks], pa.string()))
-    return both[: facts.num_rows], both[facts.num_rows :]
-
-
-def _named(table: pa.Table, columns: Sequence[str] = SHARD) -> pa.ChunkedArray:
-    return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in columns), "\0")
-
-
 def _latest(own: pa.Table, good: NDArray[np.bool_], sampled: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The latest attempt, per device and Bundle; one without samples, or suspect, never hides a better one."""
-    bundle = codes(_named(own, SHARD[:2]))
+    bundle = codes(named(own, SHARD[:2]))
     attempt = codes(own["attempt"])
     score = (good.astype(np.int64) << 41) + (sampled.astype(np.int64) << 40) + attempt
     order = np.lexsort((score, bundle))

@@ -101,6 +101,18 @@ def codes(column: pa.ChunkedArray | pa.Array) -> Ints:
     return np.asarray(array.cast(pa.int64()).fill_null(least).to_numpy(zero_copy_only=False))
 
 
+def shards(facts: pa.Table, samples: pa.Table) -> tuple[Ints, Ints]:
+    """Return a number for the Shard of each row of facts, and of samples."""
+    names = [named(table) for table in (facts, samples)]
+    both = codes(pa.chunked_array([chunk for each in names for chunk in each.chunks], pa.string()))
+    return both[: facts.num_rows], both[facts.num_rows :]
+
+
+def named(table: pa.Table, columns: Sequence[str] = SHARD) -> pa.ChunkedArray:
+    """Return one name for the values of several columns."""
+    return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in columns), "\0")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
     """facts, samples: a row for each stretch of rows of one Family, or Shard, that lie together in a file."""

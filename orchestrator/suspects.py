@@ -72,6 +72,8 @@ def notes(
 
     good: the Shards that are ranked; suspect ones among them where they were asked for.
     """
+    if not verdict.reasons:
+        return ()
     families: dict[str, set[str]] = {}
     doubtful: dict[str, set[str]] = {}
     sound: set[str] = set()

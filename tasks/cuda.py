@@ -4,9 +4,8 @@ import importlib.metadata
 import math
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -28,8 +27,9 @@ from tasks.gemm import Gemm
 from tasks.pool import Operands, Ring, sweep
 from tasks.records import DeviceInfo
 from tasks.settings import BURST_IDLE_S, L2_REUSE, Timing
+from tasks.settling import SETTLE_S, capped, settled
 from tasks.support import Architecture
-from tasks.telemetry import POWER_LIMITED, Nvml, Reading, Window
+from tasks.telemetry import Nvml, Window
 
 SWEEP_BYTES = 4 * GIB
 """Most bytes that a visit of several calls steps through with a window of its own for each call."""
@@ -50,13 +50,6 @@ LOAD_CALLS = 800
 
 AGAIN_S = 1.0
 """A device that was seen to settle, and has idled since, boosts for less than this again (0.8 s on an H200)."""
-
-CAPPED_S, CAPPED_READINGS = 0.5, 4
-
-SETTLE_S = 1.0
-SETTLE_POWER = 0.02
-SETTLE_CLOCK = 0.03
-"""Settled: the means of the last second and of the second before it differ by less than this share."""
 
 INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
 """Last-level cache behind L2, of which torch does not tell: MI300X, MI325X and MI355X (AMD's data sheets)."""
@@ -375,27 +368,3 @@ def capture(work: Callable[[], None], graph: torch.cuda.CUDAGraph | None = None)
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
         return None
     return graph
-
-
-def capped(readings: Sequence[tuple[float, Reading]]) -> bool:
-    """Whether the power cap has held the clocks for the last CAPPED_S: no boost is left."""
-    last = [reading for at, reading in readings if at > readings[-1][0] - CAPPED_S]
-    return len(last) >= CAPPED_READINGS and all(reading.reasons & POWER_LIMITED for reading in last)
-
-
-def settled(readings: Sequence[tuple[float, Reading]]) -> bool:
-    """Whether mean power and clock of the last second repeat those of the one before, by readings and their seconds."""
-    if not readings:
-        return False
-    now = readings[-1][0]
-    last = [reading for at, reading in readings if at > now - SETTLE_S]
-    before = [reading for at, reading in readings if now - 2 * SETTLE_S < at <= now - SETTLE_S]
-    if not before:
-        return False
-
-    def change(of: Callable[[Reading], float | None]) -> float:
-        old = fmean(of(reading) or 0.0 for reading in before)
-        new = fmean(of(reading) or 0.0 for reading in last)
-        return abs(new - old) / old if old else 0.0
-
-    return change(lambda r: r.power_w) < SETTLE_POWER and change(lambda r: r.sm_clock_mhz) < SETTLE_CLOCK

@@ -76,7 +76,6 @@ class Device(ABC):
         self.soaked = False
         self.settles = False  # under load, as an earlier sweep saw
         self.typical_s: float | None = None  # seconds of the typical call of those that were made ready together
-        self.worked_at: float | None = None  # when a Bundle ended last, by ``clock``
         self._pools: dict[str, OperandPool] = {}
 
     @abstractmethod

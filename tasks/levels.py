@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from tasks.comparison import Comparison
 from tasks.family import Bundle, Family, Part
 from tasks.gemm import Gemm
 from tasks.records import GemmFacts
 from tasks.settings import Timing
-from tasks.statistics import Comparison
 from tasks.wide import LEVEL_ROUNDS, Search
 
 

@@ -99,14 +99,20 @@ def trimmed(values: Floats, least: int = MIN_ROUNDS) -> Location:
     winsorized = np.where(index < count, np.clip(ordered, low, high), 0.0)
     centre = winsorized.sum(axis=0) / np.maximum(count, 1)
     squares = np.where(index < count, (winsorized - centre) ** 2, 0.0).sum(axis=0)
-    in_time = np.nan_to_num(np.clip(values, low, high) - centre)  # NaN, no sample, becomes 0: no part in a product
+    if (count >= CORRELATED_ROUNDS).any():
+        in_time = np.nan_to_num(np.clip(values, low, high) - centre)  # NaN, no sample, becomes 0: no part in a product
+        correlation = _correlation(in_time, squares, count)
+        squares = squares * (1 + correlation) / (1 - correlation)
+    error = np.where(count >= least, np.sqrt(squares / (some * np.maximum(some - 1, 1))), np.inf)
+    return Location(mean, error, np.maximum(kept - 1, 0))
+
+
+def _correlation(in_time: Floats, squares: Floats, count: NDArray[np.int64]) -> Floats:
+    """Of each round of a column with the next, as far as so many rounds tell."""
     lagged = (in_time[1:] * in_time[:-1]).sum(axis=0)
     correlation = lagged / np.where(squares > 0, squares, 1.0)
     correlation += (1 + 3 * correlation) / np.maximum(count, 1)  # less its bias (Marriott and Pope 1954)
-    correlation = np.where(count >= CORRELATED_ROUNDS, np.clip(correlation, 0.0, MAX_CORRELATION), 0.0)
-    squares = squares * (1 + correlation) / (1 - correlation)
-    error = np.where(count >= least, np.sqrt(squares / (some * np.maximum(some - 1, 1))), np.inf)
-    return Location(mean, error, np.maximum(kept - 1, 0))
+    return np.where(count >= CORRELATED_ROUNDS, np.clip(correlation, 0.0, MAX_CORRELATION), 0.0)
 
 
 def moderated(location: Location, rounds: NDArray[np.int64]) -> Location:

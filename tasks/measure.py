@@ -41,14 +41,11 @@ def measure_bundle(
     """
     report = on_progress or (lambda progress: None)
     with device.session():
-        try:
-            if timing.protocol == "seed":
-                return seed_protocol.measure(device, bundle, report, stop, care)
-            if timing.protocol == "sequential":
-                return sequential.measure(device, bundle, timing, report, stop, care)
-            return _interleaved(device, bundle, timing, report, stop, care)
-        finally:
-            device.worked_at = device.clock()
+        if timing.protocol == "seed":
+            return seed_protocol.measure(device, bundle, report, stop, care)
+        if timing.protocol == "sequential":
+            return sequential.measure(device, bundle, timing, report, stop, care)
+        return _interleaved(device, bundle, timing, report, stop, care)
 
 
 def _interleaved(

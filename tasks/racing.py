@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.comparison import Comparison
 from tasks.location import MIN_ROUNDS, Floats, Location, moderated, t_quantile, trimmed
-from tasks.statistics import Comparison
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from tasks.comparison import Comparison
 from tasks.family import Bundle, Family
 from tasks.location import MIN_ROUNDS
 from tasks.racing import race
 from tasks.records import Sample
 from tasks.settings import EARLY_ROUNDS, Timing
-from tasks.statistics import FAR, Comparison, compare
+from tasks.statistics import FAR, compare
 
 
 class Sampler:

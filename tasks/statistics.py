@@ -11,202 +11,23 @@ one not.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.location import MIN_ROUNDS, Floats, Location, moderated, t_quantile, trimmed
+from tasks.comparison import Comparison
+from tasks.location import MIN_ROUNDS, Floats, trimmed
 
-LEFT_ROUNDS, OWN_ROUNDS = 2, 10
-"""One that left is told from others by so many shared rounds; below the second a pair's spread is moderated."""
-
-UNKNOWN = 3.0
-"""A half-width above this, a factor of twenty, is no knowledge: it counts as infinite."""
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 FAR = math.log1p(0.25)
 """Log cost by which a Candidate is behind that is another kind of kernel: it draws less power, and the others boost."""
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The Candidates of one Family against each other, in log cost (seconds per FLOP).
-
-    relative[rounds, candidates]: log cost less the round's median over the Candidates that stayed to the end.
-    effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample.
-    stayed[candidates]: who was measured in every round, once it had joined; they alone need to be resolved.
-    left[candidates]: who was measured, and no longer since it was behind one that stayed.
-    near[candidates]: who of these was behind by so little that it is such a kernel as they are, and runs as they do.
-    settled[rounds]: rounds by which those are compared with each other. kept[rounds given]: which of the rounds that
-    ``compare`` was given these are.
-    steady[rounds]: log of what those that stayed cost in the settled rounds over what they cost in each.
-    shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
-    joined: whether some joined later.
-    tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
-    """
-
-    relative: Floats
-    effect: Floats
-    stayed: NDArray[np.bool_]
-    left: NDArray[np.bool_]
-    near: NDArray[np.bool_]
-    settled: NDArray[np.bool_]
-    kept: NDArray[np.bool_]
-    steady: Floats
-    shift: Floats
-    joined: bool
-    tie: float
-    alpha: float
-
-    @property
-    def disturbed(self) -> NDArray[np.bool_]:
-        """Of the rounds given to ``compare``, those by which the Candidates that stayed are not compared."""
-        found = np.zeros(len(self.kept), dtype=bool)
-        found[np.flatnonzero(self.kept)[~self.settled]] = True
-        return found
-
-    @property
-    def steadied(self) -> Floats:
-        """``steady`` of the rounds given to ``compare``; 0 in those that compare nothing."""
-        found = np.zeros(len(self.kept))
-        found[self.kept] = self.steady
-        return found
-
-    @cached_property
-    def measured(self) -> NDArray[np.int64]:
-        """Indices of the Candidates that have samples, best first."""
-        order = np.lexsort((~self.stayed, self.effect))
-        return order[np.isfinite(self.effect[order])]
-
-    @property
-    def order(self) -> list[int]:
-        """Indices of the measured Candidates, best first."""
-        return [int(i) for i in self.measured]
-
-    def against(self, j: int, comparisons: int | None = None) -> tuple[Floats, Floats]:
-        """Log cost of every Candidate over Candidate ``j``'s: (estimates, half-widths of the simultaneous intervals).
-
-        The estimate of a pair that stayed, or that left, is that of the rounds which it shares. A half-width is
-        infinite where these are too few to know it; 0 for ``j`` itself. comparisons: how many hold together (default:
-        all pairs of the Family).
-        """
-        differences = self.relative - self.relative[:, [j]]
-        if self.stayed[j]:
-            differences[np.ix_(~self.settled, self.stayed)] = np.nan
-        location, rounds = trimmed(differences), np.isfinite(differences).sum(axis=0)
-        few = (rounds < OWN_ROUNDS) & (self.left | self.left[j] | (rounds >= MIN_ROUNDS))
-        if few.any():
-            close = moderated(trimmed(differences, LEFT_ROUNDS), rounds)
-            location = Location(
-                location.mean,
-                np.where(few, close.error, location.error),
-                np.where(few, close.df, location.df),
-            )
-        if self.joined:
-            location = self._linked(location, j, rounds < LEFT_ROUNDS)
-        half = self._half(location, comparisons)
-        shift = self.shift - self.shift[j]
-        half = np.where(half > UNKNOWN, np.inf, half + np.abs(shift))
-        half[j] = 0.0
-        # A pair of one that stayed and one that left shares only the rounds before: too few to tell the former apart.
-        shared = np.isfinite(location.mean) & (self.stayed == self.stayed[j])
-        return np.where(shared, location.mean, self.effect - self.effect[j]), half
-
-    @cached_property
-    def _own(self) -> Location:
-        return trimmed(self.relative)
-
-    def _linked(self, location: Location, j: int, apart: NDArray[np.bool_]) -> Location:
-        """Let those that share too few rounds with ``j``, since one left before the other joined, differ by the level.
-
-        What the others cost links the rounds of both.
-        """
-        own = self._own
-        error = np.sqrt(own.error**2 + own.error[j] ** 2)
-        return Location(
-            np.where(apart, self.effect - self.effect[j], location.mean),
-            np.where(apart, error, location.error),
-            np.where(apart, np.minimum(own.df, own.df[j]), location.df),
-        )
-
-    def _half(self, location: Location, comparisons: int | None = None) -> Floats:
-        """Half-widths of intervals that hold together for so many comparisons (default: all pairs)."""
-        pairs = len(self.measured) * (len(self.measured) - 1) // 2 if comparisons is None else comparisons
-        alpha = self.alpha / max(1, pairs)
-        factor = {int(df): t_quantile(alpha, int(df)) for df in np.unique(location.df) if df > 0}
-        return np.asarray(location.error * np.array([factor.get(int(df), np.inf) for df in location.df]))
-
-    def difference(self, i: int, j: int) -> tuple[float, float]:
-        """Log cost of Candidate ``i`` over ``j``'s and the half-width of its interval."""
-        estimate, half = self.against(j)
-        return float(estimate[i]), float(half[i])
-
-    def _tied_with(self, j: int) -> NDArray[np.bool_]:
-        estimate, half = self.against(j)
-        half = np.where(np.isfinite(half), half, 0.0) if len(self.relative) < MIN_ROUNDS else half
-        if j == self.order[0]:  # one that left was known to be behind, however few the rounds to know it by are
-            half = np.where(self.left, 0.0, half)
-        return (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
-
-    def tied(self, i: int, j: int) -> bool:
-        """Whether two Candidates cannot be told apart: the interval holds 0, or the effect is below ``tie``.
-
-        With fewer than MIN_ROUNDS rounds in all (protocol ``seed``) there is no interval and the effect alone decides.
-        """
-        return bool(self._tied_with(j)[i])
-
-    @cached_property
-    def groups(self) -> list[int | None]:
-        """Tie group per Candidate: 1 holds the best and all that cannot be told from it; the best of the rest leads 2.
-
-        None for a Candidate without a sample.
-        """
-        groups: list[int | None] = [None] * len(self.effect)
-        group = 0
-        for leader in self.order:
-            if groups[leader] is not None:
-                continue
-            group += 1
-            tied = self._tied_with(leader)
-            for i in self.order:
-                if groups[i] is None and (i == leader or tied[i]):
-                    groups[i] = group
-        return groups
-
-    @property
-    def resolved(self) -> bool:
-        """Whether every pair that stayed is separated by its interval, or closer than ``tie`` and known to half."""
-        if self._neighbours_open():
-            return False
-        for j in self.order:
-            if not self.stayed[j]:
-                continue
-            estimate, half = self.against(j)
-            if bool(self._open(estimate, half)[self.stayed].any()):
-                return False
-        return True
-
-    def _neighbours_open(self) -> bool:
-        """Whether one of those that stayed is not resolved from the next one in the order: nearly always where any is.
-
-        All pairs of thousands of Candidates take seconds, in which the device idles.
-        """
-        order = [j for j in self.order if self.stayed[j]]
-        between = self.relative[self.settled][:, order]
-        location = trimmed(between[:, 1:] - between[:, :-1])
-        half = self._half(location)
-        return bool(self._open(location.mean, np.where(half > UNKNOWN, np.inf, half)).any())
-
-    def _open(self, estimate: Floats, half: Floats) -> NDArray[np.bool_]:
-        """Which pairs are neither separated nor known to tie."""
-        close = np.abs(estimate) < self.tie
-        return np.asarray(np.where(close, half > self.tie / 2, np.abs(estimate) <= half))
-
-
 def compare(
-    log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1, blocks: NDArray[np.int64] | None = None
+    log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1, blocks: Ints | None = None
 ) -> Comparison:
     """Compare Candidates by ``log_cost[rounds, candidates]``, log of seconds per FLOP; NaN where not sampled.
 
@@ -225,72 +46,135 @@ def compare(
     """
     finite = np.isfinite(log_cost)
     blocks = np.zeros(len(log_cost), dtype=np.int64) if blocks is None else blocks
-    by_block = {int(block): finite[blocks == block] for block in np.unique(blocks)}
-    counts = np.sum([finite.sum(axis=0), np.zeros(finite.shape[1], dtype=np.int64)], axis=0)
-    stayed = (counts > 0) & _to_the_end(by_block.values())
-    agreed = bool(stayed.any())
-    if not agreed:  # every one left on some device: those with the most rounds count as the ones that stayed
-        stayed = (counts > 0) & (counts == counts.max(initial=0))
+    by_block = [finite[blocks == block] for block in np.unique(blocks)]
+    stayed, agreed = _stayed(by_block, finite.sum(axis=0))
     tie, alpha = math.log1p(tie_pct / 100), (1 - confidence) / looks
     if not stayed.any():
-        nothing = np.full(len(counts), np.nan)
-        every = np.ones(len(log_cost), dtype=bool)
-        level = np.zeros(len(log_cost))
-        return Comparison(log_cost, nothing, stayed, stayed, stayed, every, every, level, nothing, False, tie, alpha)
-    # One that was not measured on every device would be another reference on each.
-    everywhere = stayed & np.all([found.any(axis=0) for found in by_block.values()], axis=0)
-    reference = everywhere if everywhere.any() else stayed
-    kept: NDArray[np.bool_] = np.asarray(
-        finite[:, reference].any(axis=1)
-    )  # a round that none of them finished compares nothing
-    log_cost, finite, blocks = log_cost[kept], finite[kept], blocks[kept]
-    level = _levels(log_cost, reference)
-    relative = log_cost - level
-    settled = np.ones(len(relative), dtype=bool)
-    left = agreed & ~stayed & finite.any(axis=0)
-    behind = _behind(relative, stayed, left)
-    slow = behind > FAR
-    shift, steady = np.zeros(len(counts)), np.zeros(len(relative))
-    joined = False
-    for block in by_block if agreed else ():
-        here = np.flatnonzero(blocks == block)
-        together = here[_last_joined(finite[here]) :]
-        joined |= len(together) < len(here)
-        settled[here] = np.isin(here, together)
+        return _nothing(log_cost, tie, alpha)
+    reference = _reference(by_block, stayed)
+    kept = np.asarray(finite[:, reference].any(axis=1))  # a round that none of them finished compares nothing
+    found = _Rounds(log_cost[kept], reference, stayed, finite.sum(axis=0), agreed=agreed)
+    for block in np.unique(blocks) if agreed else ():
+        found.see(np.flatnonzero(blocks[kept] == block))
+    return found.comparison(kept, tie, alpha)
+
+
+def _nothing(log_cost: Floats, tie: float, alpha: float) -> Comparison:
+    """Compare Candidates of which none has a sample."""
+    rounds, candidates = log_cost.shape
+    none = np.zeros(candidates, dtype=bool)
+    every = np.ones(rounds, dtype=bool)
+    return Comparison(
+        relative=log_cost,
+        effect=np.full(candidates, np.nan),
+        stayed=none,
+        left=none,
+        near=none,
+        settled=every,
+        kept=every,
+        steady=np.zeros(rounds),
+        shift=np.full(candidates, np.nan),
+        joined=False,
+        tie=tie,
+        alpha=alpha,
+    )
+
+
+def _stayed(by_block: Sequence[Bools], counts: Ints) -> tuple[Bools, bool]:
+    """Who stayed to the end, and whether the devices agree on one at all."""
+    stayed = (counts > 0) & _to_the_end(by_block)
+    if stayed.any():
+        return stayed, True
+    # Every one left on some device: those with the most rounds count as the ones that stayed.
+    return (counts > 0) & (counts == counts.max(initial=0)), False
+
+
+def _reference(by_block: Sequence[Bools], stayed: Bools) -> Bools:
+    """Those that stayed; of one that was not measured on every device the level would be another on each."""
+    everywhere = stayed & np.all([found.any(axis=0) for found in by_block], axis=0)
+    return everywhere if everywhere.any() else stayed
+
+
+class _Rounds:
+    """The rounds that compare something, and what it changed in them that some joined or left.
+
+    What it changed is found device by device. The fields are those of ``Comparison``, the level ``[rounds, 1]`` is that
+    of the reference; counts: rounds of each Candidate, also of those that compare nothing.
+    """
+
+    def __init__(self, log_cost: Floats, reference: Bools, stayed: Bools, counts: Ints, *, agreed: bool) -> None:
+        self._finite, self._counts, self._stayed = np.isfinite(log_cost), counts, stayed
+        self._level = _levels(log_cost, reference)
+        self._relative = log_cost - self._level
+        self._left = agreed & ~stayed & self._finite.any(axis=0)
+        self._behind = _behind(self._relative, stayed, self._left)
+        self._slow = self._behind > FAR
+        self._settled = np.ones(len(log_cost), dtype=bool)
+        self._steady = np.zeros(len(log_cost))
+        self._shift = np.zeros(len(stayed))
+        self._joined = False
+
+    def see(self, here: Ints) -> None:
+        """Look at the rounds of one device."""
+        together = here[_last_joined(self._finite[here]) :]
+        self._joined |= len(together) < len(here)
+        self._settled[here] = np.isin(here, together)
         if not len(together):
-            continue
-        beside_slow = finite[together][:, slow]
+            return
+        beside_slow = self._finite[together][:, self._slow]
         later = beside_slow.sum(axis=1) < np.count_nonzero(beside_slow[0])
         if later.sum() >= MIN_ROUNDS:
-            settled[together] = later
-            beside, after = (float(trimmed(level[rows]).mean[0]) for rows in (together[~later], together[later]))
-            # Of one that was measured on several devices, the rounds of each count.
-            found = finite[here].sum(axis=0)
-            gone = slow & finite[together[0]] & (finite[together].sum(axis=0) < len(together))
-            shift[gone] += (after - beside) * found[gone] / np.maximum(counts[gone], 1)
-        steady[here] = np.median(level[here][settled[here]]) - level[here, 0]
-    compared = np.where(stayed[None, :] & ~settled[:, None], np.nan, relative)
-    effect = trimmed(compared).mean - shift
-    if left.any():
+            self._settled[together] = later
+            self._move(here, together, later)
+        self._steady[here] = np.median(self._level[here][self._settled[here]]) - self._level[here, 0]
+
+    def _move(self, here: Ints, together: Ints, later: Bools) -> None:
+        """Set the slow ones that left against what the others cost later."""
+        beside, after = (float(trimmed(self._level[rows]).mean[0]) for rows in (together[~later], together[later]))
+        # Of one that was measured on several devices, the rounds of each count.
+        found = self._finite[here].sum(axis=0)
+        gone = self._slow & self._finite[together[0]] & (self._finite[together].sum(axis=0) < len(together))
+        self._shift[gone] += (after - beside) * found[gone] / np.maximum(self._counts[gone], 1)
+
+    def comparison(self, kept: Bools, tie: float, alpha: float) -> Comparison:
+        return Comparison(
+            relative=self._relative,
+            effect=self._effect(tie),
+            stayed=self._stayed,
+            left=self._left,
+            near=self._left & ~self._slow,
+            settled=self._settled,
+            kept=kept,
+            steady=self._steady,
+            shift=self._shift,
+            joined=self._joined,
+            tie=tie,
+            alpha=alpha,
+        )
+
+    def _effect(self, tie: float) -> Floats:
+        """Log cost of each Candidate beside the level, by the rounds that count for it."""
+        disturbed = self._stayed[None, :] & ~self._settled[:, None]
+        effect = trimmed(np.where(disturbed, np.nan, self._relative)).mean - self._shift
+        if not self._left.any():
+            return np.asarray(effect)
         # Few rounds are left to know it by: where it was half a tie behind or more, it is no better than a tie behind.
-        least = np.where(behind >= tie / 2, 1.001 * tie, np.maximum(0.0, behind))
-        effect = np.fmax(effect, np.nanmin(effect[stayed]) + least)
-    return Comparison(relative, effect, stayed, left, left & ~slow, settled, kept, steady, shift, joined, tie, alpha)
+        least = np.where(self._behind >= tie / 2, 1.001 * tie, np.maximum(0.0, self._behind))
+        return np.fmax(effect, np.nanmin(effect[self._stayed]) + least)
 
 
-def _last_joined(finite: NDArray[np.bool_]) -> int:
+def _last_joined(finite: Bools) -> int:
     """The round in which the last of those joined that were in the last round; the others joined before, or left."""
-    last = finite[-1] if len(finite) else np.zeros(finite.shape[1], dtype=bool)
-    return int(finite.argmax(axis=0)[last].max(initial=0))
+    return int(finite.argmax(axis=0)[finite[-1]].max(initial=0)) if len(finite) else 0
 
 
-def _to_the_end(by_block: Iterable[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+def _to_the_end(by_block: Sequence[Bools]) -> Bools:
     """Whether each Candidate was in all rounds, since the last one joined, of every device that measured it at all."""
     each = [finite[_last_joined(finite) :].all(axis=0) | ~finite.any(axis=0) for finite in by_block]
     return np.asarray(np.all(each, axis=0))
 
 
-def _levels(log_cost: Floats, reference: NDArray[np.bool_]) -> Floats:
+def _levels(log_cost: Floats, reference: Bools) -> Floats:
     """What the reference cost in each round, ``[rounds, 1]``: its median.
 
     Where some of it were not there yet, the median of those that were, each less what it costs beside all of them.
@@ -304,7 +188,7 @@ def _levels(log_cost: Floats, reference: NDArray[np.bool_]) -> Floats:
     return np.asarray(level)
 
 
-def _behind(relative: Floats, stayed: NDArray[np.bool_], left: NDArray[np.bool_]) -> Floats:
+def _behind(relative: Floats, stayed: Bools, left: Bools) -> Floats:
     """Log cost of each Candidate that left over the best of those that stayed, by the rounds they shared; else NaN."""
     behind = np.full(len(left), np.nan)
     leavers = np.flatnonzero(left)

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tasks.comparison import Comparison
 from tasks.family import Candidate, Family
 from tasks.gemm import largest_power_of_two
 from tasks.location import MIN_ROUNDS, Floats
 from tasks.racing import behind_at_least
-from tasks.statistics import Comparison
 
 WIDE = 256
 """A Family of more Candidates is searched from coarse to fine; of fewer each is measured."""

@@ -1,6 +1,5 @@
 """What of the GPU device can be checked without a GPU: how visits are made of launches. The rest is in test_gpu.py."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
@@ -11,41 +10,14 @@ import pytest
 import torch
 
 from tasks import bmm, cuda, flush
-from tasks.cuda import AGAIN_S, CudaDevice, capped, settled
+from tasks.cuda import AGAIN_S, CudaDevice
 from tasks.family import Bundle, Family
 from tasks.gemm import Gemm, kind_of
 from tasks.measure import measure_bundle
 from tasks.pool import OperandPool, Operands
 from tasks.settings import Timing
 from tasks.support import Architecture
-from tasks.telemetry import Reading
 from tests.builders import up_family
-
-
-def test_power_and_clock_have_settled_when_a_second_repeats_the_one_before() -> None:
-    def readings(power: Callable[[int], float], clock: Callable[[int], float]) -> list[tuple[float, Reading]]:
-        return [(t / 4, Reading(clock(t), None, None, power(t), 0)) for t in range(9)]  # two seconds
-
-    steady = readings(lambda t: 690.0, lambda t: 1500.0)
-    assert not settled([])
-    assert settled(steady)
-    assert not settled(steady[:4])  # nothing older than a second
-    rising = readings(lambda t: 400.0 + 20 * t, lambda t: 1500.0)
-    assert not settled(rising)
-    falling_clock = readings(lambda t: 690.0, lambda t: 1900.0 - 50 * t)
-    assert not settled(falling_clock)
-
-
-def test_a_device_that_its_power_cap_holds_for_half_a_second_boosts_no_more() -> None:
-    def readings(*reasons: int) -> list[tuple[float, Reading]]:
-        return [(t / 10, Reading(1500.0, None, None, 690.0, each)) for t, each in enumerate(reasons)]
-
-    assert capped(readings(0, 0, 4, 4, 4, 4, 4, 4))
-    assert capped(readings(0, 4, 4 | 0x20, 4, 4, 4))
-    assert not capped(readings(4, 4, 4, 4, 0, 4, 4))
-    assert not capped(readings(4, 4, 4))
-    assert not capped([])
-
 
 CALL_S = 20e-6
 

@@ -388,6 +388,15 @@ def test_devices_on_which_different_ones_stayed_are_compared_all_the_same() -> N
     assert np.isfinite(comparison.effect).all()
 
 
+def test_a_device_on_which_only_one_that_left_was_measured_compares_nothing() -> None:
+    log = np.array([0.0, 0.1, 0.2]) + 0.001 * np.random.default_rng(25).standard_normal((24, 3))
+    log[8:, 2] = np.nan
+    log[20:, :2] = np.nan
+    comparison = compare(log, 0.5, 0.95, blocks=np.repeat([0, 1], [20, 4]))
+    assert comparison.kept.tolist() == [True] * 20 + [False] * 4
+    assert comparison.groups == [1, 2, 3]
+
+
 def test_one_device_is_as_if_nothing_were_said_of_devices() -> None:
     log, _ = on_two_devices(np.random.default_rng(24), level=0.0)
     said, unsaid = compare(log, 0.5, 0.95, blocks=np.full(len(log), 7)), compare(log, 0.5, 0.95)
