@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -93,22 +94,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a reader that has left is no error
         return code
     except OrchestratorError as error:
-        if debug:
-            raise
-        sys.stderr.write(f"{printable(str(error))}\n")
+        _tell(str(error), debug=debug)
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        _tell("interrupted", debug=debug)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output (head, less) has left: point stdout elsewhere, or closing it fails again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in OUTPUT_GONE or debug:
+        if error.errno not in OUTPUT_GONE:
             raise
-        sys.stderr.write(f"cannot write the output: {error.strerror or error}\n")
+        _tell(f"cannot write the output: {error.strerror or error}", debug=debug)
         return 1
+
+
+def _tell(message: str, *, debug: bool) -> None:
+    """Say why a command ends; with ``debug`` after the traceback of the error that ends it."""
+    text = f"{traceback.format_exc()}\n{message}" if debug else message
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def _dispatch(words: list[str]) -> int:

@@ -451,6 +451,20 @@ def test_upload_wants_a_run_that_belongs_in_a_store(tmp_path: Path, capsys: pyte
     assert "has no remote.json: it was not measured for a store" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [(), ("--debug",)])
+def test_upload_to_a_store_that_refuses_is_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    run = make(f"file://{tmp_path}/a")
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "a").write_text("no directory")
+    capsys.readouterr()
+    assert code("upload", str(run), *more) == 1
+    out, err = capsys.readouterr()
+    assert (out, f"python -m orchestrator upload {run}" in err) == ("", True)
+    assert ("Traceback" in err) == bool(more)
+
+
 def test_upload_by_uri_takes_the_spooled_run(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
     uri = bucket.uri("by-uri")
     run = make(uri)
