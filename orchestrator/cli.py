@@ -13,11 +13,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 from orchestrator import __version__
 from orchestrator.errors import OrchestratorError, printable, unknown
 from orchestrator.interrupts import INTERRUPTED
+from orchestrator.lasting import Lasting
 from orchestrator.printing import width, wrapped
 from orchestrator.verbs import VERBS
 
@@ -39,11 +40,10 @@ def entry() -> NoReturn:
 
         answer()
     _open_closed_streams()
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = Lasting(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not cost a sweep its tables
+    sys.stderr = cast("TextIO", Lasting(sys.stderr))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's notice is a Ctrl-C
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it is ignored
         signal.signal(signal.SIGHUP, signal.default_int_handler)
@@ -52,25 +52,6 @@ def entry() -> NoReturn:
         with suppress(OSError):  # main has told of it
             stream.flush()
     os._exit(code)
-
-
-class Lasting(io.TextIOWrapper):
-    """Standard error whose reader may leave: then nothing is told any more, and the work goes on."""
-
-    def __init__(self, stream: io.TextIOWrapper) -> None:
-        super().__init__(stream.buffer, encoding=stream.encoding, line_buffering=True)
-        self._stream = stream  # kept, or its end would close the buffer
-
-    def write(self, text: str) -> int:
-        """Write, if that is still possible."""
-        with suppress(OSError):
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, if that is still possible."""
-        with suppress(OSError):
-            super().flush()
 
 
 def _open_closed_streams() -> None:
