@@ -10,8 +10,9 @@ from orchestrator.capacity_layout import DECODE, PREFILL, TRAINING, Layout
 from orchestrator.capacity_links import all_reduces
 from orchestrator.capacity_target import Needed, cost_per_million
 from orchestrator.compare_side import Side
-from orchestrator.compare_tables import UNKNOWN, letter
+from orchestrator.compare_tables import letter
 from orchestrator.explain_tables import WIDTH, Table, joined, width
+from orchestrator.figures import UNKNOWN
 
 NOT_COUNTED = (
     "These are GEMM times alone: elementwise work, fused attention, launch gaps, communication and pipeline bubbles "

@@ -26,12 +26,12 @@ class Evidence:
     problems: tuple[str, ...] = ()
 
 
-def with_results(case: Case, run: str, directory: str) -> Evidence:
+def with_results(case: Case, run: str, directory: str, spool: str | None = None) -> Evidence:
     """Look a Case up in a run; raise StoreError where there is no such run, or it is of several GPU models."""
     from orchestrator.ranking import rank
     from orchestrator.runs import find_run
 
-    ranking = rank(find_run(run, directory))
+    ranking = rank(find_run(run, directory, spool))
     found = look_up(case, ranking.table.to_pylist(), run, notes=(*ranking.problems, *ranking.notes))
     return replace(found, problems=tuple(ranking.problems))
 

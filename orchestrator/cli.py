@@ -10,13 +10,15 @@ import os
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 from orchestrator import __version__
 from orchestrator.errors import OrchestratorError, printable, unknown
 from orchestrator.interrupts import INTERRUPTED
+from orchestrator.lasting import Lasting
 from orchestrator.printing import width, wrapped
 from orchestrator.verbs import VERBS
 
@@ -38,11 +40,10 @@ def entry() -> NoReturn:
 
         answer()
     _open_closed_streams()
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = Lasting(sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± must not cost a sweep its tables
+    sys.stderr = cast("TextIO", Lasting(sys.stderr))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a batch system's notice is a Ctrl-C
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it is ignored
         signal.signal(signal.SIGHUP, signal.default_int_handler)
@@ -51,25 +52,6 @@ def entry() -> NoReturn:
         with suppress(OSError):  # main has told of it
             stream.flush()
     os._exit(code)
-
-
-class Lasting(io.TextIOWrapper):
-    """Standard error whose reader may leave: then nothing is told any more, and the work goes on."""
-
-    def __init__(self, stream: io.TextIOWrapper) -> None:
-        super().__init__(stream.buffer, encoding=stream.encoding, line_buffering=True)
-        self._stream = stream  # kept, or its end would close the buffer
-
-    def write(self, text: str) -> int:
-        """Write, if that is still possible."""
-        with suppress(OSError):
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, if that is still possible."""
-        with suppress(OSError):
-            super().flush()
 
 
 def _open_closed_streams() -> None:
@@ -93,22 +75,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a reader that has left is no error
         return code
     except OrchestratorError as error:
-        if debug:
-            raise
-        sys.stderr.write(f"{printable(str(error))}\n")
+        _tell(str(error), debug=debug)
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
+        _tell("interrupted", debug=debug)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output (head, less) has left: point stdout elsewhere, or closing it fails again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in OUTPUT_GONE or debug:
+        if error.errno not in OUTPUT_GONE:
             raise
-        sys.stderr.write(f"cannot write the output: {error.strerror or error}\n")
+        _tell(f"cannot write the output: {error.strerror or error}", debug=debug)
         return 1
+
+
+def _tell(message: str, *, debug: bool) -> None:
+    """Say why a command ends; with ``debug`` after the traceback of the error that ends it."""
+    text = f"{traceback.format_exc()}\n{message}" if debug else message
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def _dispatch(words: list[str]) -> int:

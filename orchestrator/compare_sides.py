@@ -9,33 +9,35 @@ from orchestrator.imports import is_named_like_one, is_table, read_table
 from orchestrator.runs import find_run
 
 
-def open_sides(words: Sequence[str], directory: str) -> list[Side]:
+def open_sides(words: Sequence[str], directory: str, spool: str | None = None) -> list[Side]:
     """Open runs (path, URI, name, latest) and tables (PATH or GPU=PATH); a run of several GPU models is several sides.
+
+    directory, spool: as ``find_run`` takes them.
 
     Raises:
         StoreError, InvalidValueError: one cannot be read, there are fewer than two, one comes twice, or protocols
             differ.
     """
-    sides = open_results(words, directory)
+    sides = open_results(words, directory, spool)
     if len(sides) < 2:
         what = f"'{words[0]}' is of one GPU model" if words else "nothing was named"
         raise InvalidValueError(f"two runs or tables are needed to compare, {what}: compare A B [C …]")
     return sides
 
 
-def open_results(words: Sequence[str], directory: str) -> list[Side]:
+def open_results(words: Sequence[str], directory: str, spool: str | None = None) -> list[Side]:
     """Open what ``open_sides`` opens, one or more; raises what it raises but for their number."""
-    sides = [side for word in words for side in _open(word, directory)]
+    sides = [side for word in words for side in _open(word, directory, spool)]
     _distinct(sides)
     _one_protocol(sides)
     return sides
 
 
-def _open(word: str, directory: str) -> list[Side]:
+def _open(word: str, directory: str, spool: str | None) -> list[Side]:
     if is_table(word):
         return [side_of_table(word, read_table(word))]
     try:
-        store = find_run(word, directory)
+        store = find_run(word, directory, spool)
     except StoreError as error:
         if is_named_like_one(word):
             return [side_of_table(word, read_table(word))]  # which says what is wrong with it

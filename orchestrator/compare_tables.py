@@ -9,10 +9,10 @@ from orchestrator.compare_portable import Agreement, PortableFamily
 from orchestrator.compare_shapes import Group, SideFigures
 from orchestrator.compare_side import Side
 from orchestrator.explain_tables import Table
+from orchestrator.figures import UNKNOWN
 from orchestrator.imports.defects import RULES
 from orchestrator.shape_code import axis_name, value_name
 
-UNKNOWN = "-"
 GOOD = 0.01
 """A value within 1% of the best on every side can be taken for all of them."""
 TOP = 5

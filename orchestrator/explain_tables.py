@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orchestrator.alignment import ROW_BYTES
 from orchestrator.explanation import Explanation
+from orchestrator.figures import UNKNOWN, duration
 from orchestrator.printing import fitting, wrapped
 from orchestrator.roofline import COMPUTE
 from orchestrator.tiles import Neighbour, Quantisation
@@ -80,7 +81,7 @@ def _alignment(found: Explanation) -> Table:
             str(each.value),
             str(each.elements),
             str(each.bytes),
-            " ".join(each.rows_of) or "-",
+            " ".join(each.rows_of) or UNKNOWN,
             str(each.value * found.gemm.element_bytes),
         )
         for each in found.alignments
@@ -150,15 +151,6 @@ def change(ratio: float) -> str:
     """
     percent = f"{(ratio - 1) * 100:+.1f}%"
     return "same" if percent in ("+0.0%", "-0.0%") else percent
-
-
-def duration(seconds: float) -> str:
-    """Write seconds in microseconds or milliseconds.
-
-    >>> duration(3.4e-6), duration(0.00117)
-    ('3.4 us', '1.17 ms')
-    """
-    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
 
 
 def short_kernel(name: str) -> str:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from orchestrator.alignment import alignments
 from orchestrator.explain_tables import NO_SMS, NOT_RECORDED, Table, change, joined, short_kernel
 from orchestrator.explained_run import MeasuredCandidate, MeasuredFamily, MeasuredPart
+from orchestrator.figures import UNKNOWN
 from orchestrator.fit import Correlation, Fit
 from orchestrator.shape_code import axis_name, value_name
 from orchestrator.tables import tflops
 from orchestrator.tiles import chosen, cost
 
-UNKNOWN = "-"
 FAMILY_LEGEND = (
     "*: the baseline. measured, model: cost per FLOP above the best Candidate's. align: the largest powers of two in "
     "m, n and k. tile: the one that a library would take, with its waves and the share of their work that is wanted."

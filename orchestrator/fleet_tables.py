@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from orchestrator.figures import UNKNOWN
 from orchestrator.fleet import DeviceSummary, Fleet
-from orchestrator.tables import UNKNOWN, TextTable
+from orchestrator.tables import TextTable
 
 FLEET_LEGEND = (
     "canary, time, worst: time over the median of its model's devices (over the faster of two), so + is slower: of its "

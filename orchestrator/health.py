@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from orchestrator.health_fleet import fleet_findings
 from orchestrator.health_gpu import GPU_RULES, occupied, slow_clocks
+from orchestrator.health_kept import held_findings, kept_findings
 from orchestrator.health_node import disk_findings, node_findings
 from orchestrator.health_records import PROBLEM, WARNING, Finding, Fleet, NodeReport
 from tasks.gpu_facts import GpuFacts
@@ -26,7 +27,8 @@ def examine(fleet: Fleet) -> tuple[Finding, ...]:
 def _of_node(fleet: Fleet, report: NodeReport) -> Iterator[Finding]:
     matters = fleet.takes_part(report)
     hidden = {device.uuid for device in report.devices if report.hides(device)}
-    for finding in node_findings(fleet, report):
+    own = kept_findings(fleet.kept) if report.here and fleet.kept is not None else ()
+    for finding in (*node_findings(fleet, report), *own):
         # This very node must answer even where no worker runs: it ranks.
         used = matters or (report.here and finding.rule == "no_answer")
         yield replace(_weighed(finding, used and finding.gpu not in hidden), node=report.name)
@@ -36,7 +38,7 @@ def _of_node(fleet: Fleet, report: NodeReport) -> Iterator[Finding]:
         for finding in _of_gpu(report, gpu):
             yield replace(_weighed(finding, used), node=report.name, gpu=gpu.uuid)
         for device in gpu.devices:
-            for finding in occupied(device):
+            for finding in _occupied(fleet, report, device):
                 yield replace(_weighed(finding, device in wanted), node=report.name, gpu=device.uuid)
 
 
@@ -45,6 +47,14 @@ def _of_gpu(report: NodeReport, gpu: GpuFacts) -> Iterator[Finding]:
         yield from rule(gpu)
     seen = report.facts.torch.devices if report.facts else ()
     yield from slow_clocks(gpu, next((device.busy_clock_mhz for device in seen if device.uuid == gpu.uuid), None))
+
+
+def _occupied(fleet: Fleet, report: NodeReport, device: GpuFacts) -> Iterator[Finding]:
+    """Find what holds a device; where that is a kept Ray's worker, a run goes on with it, or it is to be released."""
+    kept = fleet.kept if report.here else None
+    if kept is None or device.uuid not in kept.devices:
+        return occupied(device)
+    return held_findings(kept, occupied(device, workers=int(kept.taken)))
 
 
 def _weighed(finding: Finding, used: bool) -> Finding:

@@ -24,17 +24,18 @@ NAME_LENGTH = 40
 Rule = Callable[[GpuFacts], Iterator[Finding]]
 
 
-def occupied(device: GpuFacts) -> Iterator[Finding]:
-    """Find what holds a GPU or a MIG slice that the sweep needs for itself."""
+def occupied(device: GpuFacts, workers: int = 0) -> Iterator[Finding]:
+    """Find what holds a GPU or a MIG slice that the sweep needs for itself. workers: processes that are the sweep's."""
     processes = device.processes or ()
-    if computing := [process for process in processes if not process.graphics]:
+    computing = [process for process in processes if not process.graphics]
+    if len(computing) > workers:
         yield Finding(
             severity=PROBLEM,
             rule="gpu_in_use",
             message=f"used by {_many(len(computing), 'other process')}: {counted(map(_process, computing))}",
             advice="end them, or keep the GPU from Ray (CUDA_VISIBLE_DEVICES at `ray start`)",
         )
-    elif (device.utilisation_pct or 0) >= BUSY_PCT:
+    elif not computing and (device.utilisation_pct or 0) >= BUSY_PCT:
         yield Finding(
             severity=WARNING,
             rule="gpu_busy",

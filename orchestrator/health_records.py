@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from orchestrator import catalogue
 from orchestrator.cluster import ANY, Node, usable
+from orchestrator.kept_now import Kept
 from tasks.gpu_facts import GpuFacts
 from tasks.inspection import NodeFacts
 
@@ -74,13 +75,14 @@ class Fleet:
     """Everything that was inspected, and what a sweep would ask of it.
 
     gpu: ``cluster.gpu``. fallback: whether a cluster without GPUs is swept on the CPU. disk: None where the results
-    do not go to a local directory.
+    do not go to a local directory. kept: the Ray that a run has left on this node, None where there is none.
     """
 
     reports: tuple[NodeReport, ...]
     gpu: str
     fallback: bool = False
     disk: Disk | None = None
+    kept: Kept | None = None
 
     @property
     def on_cpu(self) -> bool:

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.drawing import table, write
+from orchestrator.figures import UNKNOWN
 from orchestrator.health_records import PROBLEM, Finding, Fleet, NodeReport
 from tasks.gpu_facts import GpuFacts
 
@@ -60,10 +61,10 @@ def _node(report: NodeReport) -> tuple[str, ...]:
         f"{report.node.gpus}/{len(report.devices)}",
         f"{facts.load:.1f}/{facts.cpus}",
         facts.python,
-        facts.ray or "-",
-        facts.torch.version or "-",
-        facts.driver or "-",
-        facts.pyarrow or "-",
+        facts.ray or UNKNOWN,
+        facts.torch.version or UNKNOWN,
+        facts.driver or UNKNOWN,
+        facts.pyarrow or UNKNOWN,
     )
 
 
@@ -75,7 +76,7 @@ def _devices(fleet: Fleet) -> Iterator[tuple[str, ...]]:
 
 
 def _device(report: NodeReport, gpu: GpuFacts, device: GpuFacts) -> tuple[str, ...]:
-    ecc = "-" if gpu.ecc is None else "off" if not gpu.ecc else f"{gpu.ecc_volatile or 0} errors"
+    ecc = UNKNOWN if gpu.ecc is None else "off" if not gpu.ecc else f"{gpu.ecc_volatile or 0} errors"
     return (
         report.name,
         (device.name or "?").removeprefix("NVIDIA "),
@@ -83,7 +84,7 @@ def _device(report: NodeReport, gpu: GpuFacts, device: GpuFacts) -> tuple[str, .
         _pair(_gib(device.free_bytes), _gib(device.memory_bytes)),
         _pair(gpu.clock_mhz, gpu.clock_max_mhz),
         _pair(gpu.power_limit_w, gpu.power_limit_default_w),
-        "-" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}",
+        UNKNOWN if gpu.temperature_c is None else f"{gpu.temperature_c:.0f}",
         ecc,
     )
 
@@ -93,7 +94,7 @@ def _gib(size: int | None) -> float | None:
 
 
 def _pair(now: float | None, most: float | None) -> str:
-    return "/".join("-" if value is None else f"{value:.0f}" for value in (now, most))
+    return "/".join(UNKNOWN if value is None else f"{value:.0f}" for value in (now, most))
 
 
 def _cpu(report: NodeReport) -> str:

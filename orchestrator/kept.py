@@ -10,8 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from orchestrator.cluster import own_token
 from orchestrator.errors import ClusterError
+from orchestrator.kept_now import elsewhere
 from orchestrator.kept_place import POLL_S, Place, Ray, Use, locked
 from orchestrator.likeness import likeness, unlike
 from orchestrator.schema import Cluster
@@ -32,20 +32,20 @@ ANOTHER = "\ncluster.address=local does not look for one and starts its own"
 
 @dataclass(kw_only=True, slots=True)
 class Hold:
-    """A command's use of the kept Ray. kept: names of the devices of workers that it leaves; none: all is ended.
+    """A command's use of the kept Ray. kept: devices of workers that it leaves, names by UUID; none: all is ended.
 
     before: those that earlier commands have left; it may have needed fewer.
     """
 
     ray: Ray
     keep_s: float
-    before: tuple[str, ...] = ()
-    kept: list[str] = field(default_factory=list)
+    before: Mapping[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
     @property
-    def devices(self) -> tuple[str, ...]:
+    def devices(self) -> dict[str, str]:
         """The devices that stay held."""
-        return tuple((Counter(self.before) | Counter(self.kept)).elements()) if self.kept else ()
+        return {**self.before, **self.kept} if self.kept else {}
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def held(cluster: Cluster, place: Place | None = None, meanwhile: Sequence[str] 
         ClusterError: another command does not let it go; it does not start or end; it could not be kept.
     """
     place = place or Place()
-    if address := cluster.address or os.environ.get("RAY_ADDRESS"):
+    if address := elsewhere(cluster):
         if cluster.keep_s:
             raise ClusterError(f"cluster.keep_s={cluster.keep_s:g}: the Ray at {address} is not this command's to keep")
         yield None
@@ -70,7 +70,7 @@ def held(cluster: Cluster, place: Place | None = None, meanwhile: Sequence[str] 
     with ExitStack() as stack:
         place.make()
         stack.enter_context(_leased(place, cluster.start_timeout_s, ANOTHER))
-        before = use.devices if (use := place.use()) else ()
+        before = use.devices if (use := place.use()) else {}
         if ray := _found(place):
             hold = Hold(ray=ray, keep_s=cluster.keep_s, before=before)
         elif cluster.keep_s:

@@ -8,7 +8,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,13 +32,13 @@ class Ray:
 class Use:
     """What the last command says of its use. clean: it has ended, and left nothing under way.
 
-    keep_s: how long all may stay unused after it; 0: it is to end now.
+    keep_s: how long all may stay unused after it; 0: it is to end now. devices: what is held, names by UUID.
     """
 
     pid: int
     clean: bool = False
     keep_s: float = 1.0
-    devices: tuple[str, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
 
 
 class Place:
@@ -72,14 +73,23 @@ class Place:
             return not free
 
     def ray(self) -> Ray | None:
-        """The Ray that is kept; None where it is starting, ending or gone."""
-        found = _read(self._ray)
-        return Ray(**found) if found else None
+        """The Ray that is kept; None where it is starting, ending or gone, or of a version that says other things."""
+        with suppress(TypeError):
+            return Ray(**_read(self._ray))
+        return None
 
     def use(self) -> Use | None:
-        """What was said last of its use."""
+        """What was said last of its use; None where nothing was, or by a version that says other things."""
         found = _read(self._use)
-        return Use(**{**found, "devices": tuple(found["devices"])}) if found else None
+        with suppress(TypeError):
+            return Use(**found) if isinstance(found.get("devices"), dict) else None
+        return None
+
+    def told_at(self) -> datetime | None:
+        """When that was said, in this host's time."""
+        with suppress(FileNotFoundError):
+            return datetime.fromtimestamp(self._use.stat().st_mtime).astimezone()
+        return None
 
     def tell_ray(self, ray: Ray) -> None:
         """Say how to reach it."""

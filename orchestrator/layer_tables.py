@@ -6,13 +6,13 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from orchestrator.drawing import table, write
+from orchestrator.figures import UNKNOWN, duration
 from orchestrator.layer import FLASH, UNFUSED, LayerCase
 from orchestrator.layer_result import LayerResult
 from orchestrator.layer_summary import Row, VariantSummary
 from orchestrator.tables import tflops
 from tasks.interval import Interval
 
-UNKNOWN = "-"
 TITLES = {UNFUSED: "without FlashAttention", FLASH: "with FlashAttention"}
 COLUMNS = ("component", "×", "time", "±", "share", "TFLOP/s", "launch")
 SUMMARY = ("h", "attention", "latency", "GEMM share", "with fused", "TFLOP/s")
@@ -64,17 +64,6 @@ def summary(results: Sequence[LayerResult]) -> Iterator[tuple[str, ...]]:
                 percent(variant.product_share),
                 _rate(variant.tflops),
             )
-
-
-def duration(seconds: float | None) -> str:
-    """Write seconds in microseconds or milliseconds.
-
-    >>> duration(12.34e-6), duration(0.0123), duration(None)
-    ('12.3 µs', '12.300 ms', '-')
-    """
-    if seconds is None:
-        return UNKNOWN
-    return f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"
 
 
 def percent(share: float | None) -> str:

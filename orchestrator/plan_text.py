@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.config import model_notes
 from orchestrator.families import Outline
+from orchestrator.figures import UNKNOWN
 from orchestrator.plan import Plan, gpu_counts, wall_seconds
 from orchestrator.plan_ranges import budget_notes, ranges, shape_ranges
 from orchestrator.printing import LABEL, fitting, wrapped
@@ -66,7 +67,7 @@ def _families(expansion: Expansion) -> list[tuple[str, ...]]:
 
 
 def _family(family: Outline) -> tuple[str, ...]:
-    baseline = "-" if family.baseline is None else value_name(family.axis, family.baseline)
+    baseline = UNKNOWN if family.baseline is None else value_name(family.axis, family.baseline)
     spans = ", ".join(_span(name, *ends) for name, ends in ranges(family).items())
     return family.family_id, f"{len(family.values):,}", spans, baseline
 

@@ -1,16 +1,16 @@
 """What a user sees while a sweep runs: one live display on a terminal, else plain log lines."""
 
-import io
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import IO, TYPE_CHECKING, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Protocol, TextIO, cast
 
 from orchestrator.canary import is_canary
+from orchestrator.figures import clock
+from orchestrator.lasting import Lasting
 from tasks.family import Bundle
 from tasks.records import DeviceInfo, Progress
 
@@ -166,8 +166,8 @@ class Board:
         facts = [
             f"{self.families_done}/{self.families} families",
             f"{self.gemms_done}/{self.gemms} GEMMs{failed}",
-            duration(self.elapsed_s),
-            *([] if self.eta_s is None else [f"{duration(self.eta_s)} left"]),
+            clock(self.elapsed_s),
+            *([] if self.eta_s is None else [f"{clock(self.eta_s)} left"]),
         ]
         lines = facts[:1]
         for fact in facts[1:]:
@@ -197,15 +197,6 @@ class Board:
 def waiting(count: int) -> str:
     """Say how many GPUs others use."""
     return f"waiting for {count} GPU{'s' * (count > 1)} busy elsewhere"
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as a clock does.
-
-    >>> duration(75.4)
-    '0:01:15'
-    """
-    return str(timedelta(seconds=int(seconds)))
 
 
 class LogView:
@@ -276,37 +267,6 @@ def render(board: Board, width: int) -> "Table":
     return table
 
 
-class Lasting(io.TextIOBase):
-    """A terminal that may be closed while a sweep runs: then nothing is shown any more, and the sweep goes on."""
-
-    def __init__(self, terminal: Any) -> None:
-        self._terminal = terminal
-
-    def write(self, text: str) -> int:
-        """Write, if that is still possible."""
-        with suppress(OSError):
-            self._terminal.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush, if that is still possible."""
-        with suppress(OSError):
-            self._terminal.flush()
-
-    def fileno(self) -> int:
-        """The terminal's, of which rich asks the size."""
-        return int(self._terminal.fileno())
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The terminal's, which decides what is drawn."""
-        return str(self._terminal.encoding)
-
-
 @contextmanager
 def show(bundles: Iterable[Bundle], console: "Console | None" = None) -> Iterator[Board]:
     """Show a sweep over ``bundles`` on ``console`` (by default standard error, as it must be in a sweep).
@@ -319,7 +279,7 @@ def show(bundles: Iterable[Bundle], console: "Console | None" = None) -> Iterato
     if not console.is_terminal or console.is_dumb_terminal:
         yield Board(bundles, LogView())
         return
-    console.file = cast("IO[str]", Lasting(console.file))
+    console.file = cast("IO[str]", Lasting(cast("TextIO", console.file)))
     view = LiveView(console)
     with view.live:
         yield Board(bundles, view)

@@ -12,7 +12,7 @@ import pyarrow.fs as fs
 
 from orchestrator.compacted import Compacted
 from orchestrator.errors import StoreError
-from orchestrator.sound_rows import FACTS, SAMPLE, all_true
+from orchestrator.sound_rows import FACTS, SAMPLE, all_true, complaint
 
 VERSION_KEY = b"schema_version"
 
@@ -151,7 +151,7 @@ class ShardReader:
             dataset = ds.FileSystemDataset([file.fragment for file in files], self._schema, self._format)
             table = dataset.to_table(columns=projection, filter=rows)
             if not pc.all(table[_SOUND], min_count=0).as_py():
-                raise UnsoundError(_wrong(dataset, rows, conditions))
+                raise UnsoundError(complaint(dataset, conditions, rows))
             return table.select(list(wanted))
 
         while True:
@@ -182,10 +182,3 @@ class ShardReader:
 def _other_than(record: str) -> pc.Expression:
     """The rows that are not of this record: what is neither facts nor a sample must be found, not overlooked."""
     return (pc.field("record") != record) | pc.field("record").is_null()
-
-
-def _wrong(dataset: ds.Dataset, rows: pc.Expression, conditions: Mapping[str, pc.Expression]) -> str:
-    """Name the columns in which some of the rows are not as they must be."""
-    found = dataset.to_table(columns={name: all_true({name: each}) for name, each in conditions.items()}, filter=rows)
-    names = [name for name in found.column_names if not pc.all(found[name], min_count=0).as_py()]
-    return f"rows without a value, or with an impossible one, in: {', '.join(names)}"

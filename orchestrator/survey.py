@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from orchestrator.columns import SHARD_SCHEMA
 from orchestrator.reading import ShardFile, UnsoundError
-from orchestrator.sound_rows import FACTS, SAMPLE, all_true
+from orchestrator.sound_rows import FACTS, SAMPLE, complaint
 
 Ints = NDArray[np.int64]
 Row = dict[str, Any]
@@ -56,10 +56,8 @@ def _of_group(opened: pq.ParquetFile, number: int, record: str, columns: list[st
 def require_sound(table: pa.Table, record: str) -> None:
     """Raise UnsoundError where a row lacks what every row of the record has."""
     conditions = {name: each for name, each in SOUND[record].items() if name != "record"}
-    columns = {name: all_true({name: each}) for name, each in conditions.items()}
-    found = ds.dataset(table).to_table(columns=columns)
-    if wrong := [name for name in columns if not pc.all(found[name], min_count=0).as_py()]:
-        raise UnsoundError(f"rows without a value, or with an impossible one, in: {', '.join(wrong)}")
+    if wrong := complaint(ds.dataset(table), conditions):
+        raise UnsoundError(wrong)
 
 
 def checked(record: str) -> list[str]:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from orchestrator.figures import UNKNOWN
 from orchestrator.shape_code import SHAPE, axis_name, value_name
 from tasks.settings import BASELINES, Timing
 
 Row = dict[str, Any]
 
-UNKNOWN = "-"
 LEAST_PLAIN = 1e-3
 """TFLOP/s below this are written with an exponent."""
 LEGEND = (

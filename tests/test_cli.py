@@ -1,5 +1,6 @@
 """The command line: help, verbs, exit codes, and what a user's mistake looks like."""
 
+import errno
 import os
 import re
 import subprocess
@@ -74,10 +75,11 @@ def test_a_mistake_ends_the_process_with_2_and_no_traceback() -> None:
 
 
 def test_with_debug_a_mistake_shows_where_it_was_found() -> None:
-    done = command("plan", "conf=h10", "--debug")
-    assert done.returncode != 0
+    plain, done = command("plan", "conf=h10"), command("plan", "conf=h10", "--debug")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" in done.stderr
     assert "ConfigError" in done.stderr
+    assert done.stderr.endswith(plain.stderr)
 
 
 @pytest.mark.parametrize("verb", [["plan"], ["run"], []], ids=["plan", "run", "no verb"])
@@ -210,6 +212,29 @@ def test_an_interrupt_is_130(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
     monkeypatch.setattr("orchestrator.verbs.plan.expand_space", interrupted)
     assert call(capsys, "plan", "conf=h100") == (130, "", "interrupted\n")
+    code, out, err = call(capsys, "plan", "conf=h100", "--debug")
+    assert (code, out) == (130, "")
+    assert "in interrupted\n    raise KeyboardInterrupt" in err
+    assert err.endswith("interrupted\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--debug",)])
+def test_a_full_disk_under_the_output_is_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("orchestrator.verbs.plan.expand_space", full)
+    code, _, err = call(capsys, "plan", "conf=h100", *words)
+    assert code == 1
+    assert err.endswith("cannot write the output: No space left on device\n")
+    assert ("Traceback" in err) == bool(words)
+
+
+def test_a_traceback_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "plan", "conf=\x1b[2J", "--debug")
+    assert (code, "\x1b" in err) == (2, False)
 
 
 def test_an_internal_fault_shows_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

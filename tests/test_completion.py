@@ -50,6 +50,7 @@ CASES: dict[str, set[str]] = {
     "gemm-orchestrator status --json --c": {""},  # one form at a time
     "gemm-orchestrator rank --top 3 ex": EXAMPLES,
     "gemm-orchestrator rank --dir res": {"results/"},
+    "gemm-orchestrator compare --sp": {"--spool "},
     "gemm-orchestrator rank --dir results/examples la": {"latest "},
     "gemm-orchestrator rank --dir=results/examples h200-h": {"h200-heads "},
     "gemm-orchestrator compare examples/h200-fp8 examples/h200-h": {"examples/h200-heads "},

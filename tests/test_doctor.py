@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from orchestrator.health import examine
 from orchestrator.health_records import Fleet
 from orchestrator.health_tables import show
 from orchestrator.inspect_cluster import results_disk
+from orchestrator.kept_place import Place, Use, locked
 from tasks.gpu_facts import GpuProcess
 from tests.inspected import facts, gpu, healthy, report, torch
 
@@ -63,6 +65,12 @@ SCHEMA = record(
         ),
     },
     results=record(path=TEXT, free_bytes=COUNT, total_bytes=COUNT, writable={"type": "boolean"}),
+    kept={
+        "anyOf": [
+            {"type": "null"},
+            record(pid=COUNT, since=TEXT, until=MAYBE_TEXT, devices={"type": "object"}, taken={"type": "boolean"}),
+        ]
+    },
     nodes={
         "type": "array",
         "items": record(
@@ -112,6 +120,18 @@ def cluster(*nodes: dict[str, Any]) -> Iterator[str]:
             started.shutdown()
 
 
+@contextmanager
+def kept_ray() -> Iterator[tuple[Place, Use]]:
+    """A kept Ray as ``doctor`` sees it: its place, with a keeper's lock and what the last command has said."""
+    with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as scratch:  # a short path: there are sockets in it
+        place = Place(Path(scratch) / f"gemm-orchestrator-{os.getuid()}")
+        place.make()
+        use = Use(pid=4711, clean=True, keep_s=300.0, devices={"CPU-head": "Xeon"})
+        place.tell_use(use)
+        with locked(place.keeper):
+            yield place, use
+
+
 def path(*folders: Path) -> dict[str, Any]:
     """Options of a node whose processes see these folders first."""
     return {"env_vars": {"PYTHONPATH": os.pathsep.join(map(str, (*folders, ROOT)))}}
@@ -139,8 +159,11 @@ def test_a_cpu_that_is_fit_is_shown_and_ends_with_0(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 def test_a_model_that_is_not_there_ends_with_1(tmp_path: Path) -> None:
-    done = doctor(tmp_path, "conf=a100", "--json", CUDA_VISIBLE_DEVICES="")
+    with kept_ray() as (place, use):
+        done = doctor(tmp_path, "conf=a100", "--json", CUDA_VISIBLE_DEVICES="", TMPDIR=str(place.folder.parent))
     found = answer(done)
+    assert (found["kept"]["devices"], found["kept"]["taken"]) == (use.devices, True)
+    assert "kept_ray" in [finding["rule"] for finding in found["findings"]]
     assert (done.returncode, found["ok"], found["gpu"]) == (1, False, "a100")
     assert [finding["rule"] for finding in found["findings"] if finding["severity"] == "problem"] == ["no_gpu"]
     assert "no GPU that is 'a100'" in found["findings"][0]["message"]

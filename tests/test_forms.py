@@ -114,7 +114,7 @@ CASES = {
     "layer": Case(line="layer model=llama-2-7b", names="device layers", rows=components, code=1),
     "doctor": Case(
         line="doctor",
-        names="ok conf overrides gpu findings results nodes",
+        names="ok conf overrides gpu findings results kept nodes",
         rows=lambda found: found["findings"],
         code=1,
     ),

@@ -1,6 +1,7 @@
 """What an inspection says about a sweep: every rule, and that a healthy cluster is left in peace."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from orchestrator.cluster import ANY
 from orchestrator.health import examine
 from orchestrator.health_records import Disk, Finding, Fleet, counted
+from orchestrator.kept_now import Kept
 from tasks.gpu_facts import GpuFacts, GpuProcess
 from tasks.probe import TorchDevice, TorchFacts
 from tests.inspected import GIB, H100, facts, fleet, gpu, healthy, numbered, report, torch
@@ -274,6 +276,56 @@ def test_gpus_that_were_hidden_from_ray_do_not_spoil_a_sweep() -> None:
     assert told(fleet(report("one", none, here=True, gpus=0), wanted="auto", fallback=True)) == [
         (W, "gpu_in_use", "one")
     ]
+
+
+LEFT_AT = datetime(2026, 11, 29, 10, 0, 0, tzinfo=UTC)
+KEPT = Kept(
+    pid=4711,
+    since=LEFT_AT,
+    until=LEFT_AT + timedelta(seconds=300),
+    devices={gpu(0).uuid: "NVIDIA H200"},
+    taken=True,
+)
+"""What an earlier run has left for the next one: the first of the GPUs of ``keeping``."""
+
+
+def keeping(kept: Kept, *others: GpuProcess, **changes: Any) -> list[tuple[str, str, str | None]]:
+    """What is told of a node here whose first GPU a kept worker holds; others: processes beside it."""
+    worker = GpuProcess(pid=4712, name="ray::Actor", memory_bytes=GIB)
+    node = report("one", facts((gpu(0, processes=(worker, *others)), gpu(1))), here=True)
+    found = examine(fleet(node, kept=kept, **changes))
+    return [(finding.severity, finding.rule, finding.gpu) for finding in found]
+
+
+def test_a_kept_ray_is_named_with_its_time_and_what_frees_it() -> None:
+    assert keeping(KEPT) == [(W, "kept_ray", None)]
+    (finding,) = examine(fleet(report("one", facts(numbered(0)), here=True), kept=KEPT))
+    assert finding.node == "one"
+    assert "holds 1 x NVIDIA H200 since 2026-11-29 10:00:00+00:00, until 2026-11-29 10:05:00+00:00" in finding.message
+    assert finding.advice == "the next run goes on with it; python -m orchestrator release frees what it holds"
+
+
+def test_whoever_else_is_on_a_kept_gpu_is_in_the_way() -> None:
+    assert keeping(KEPT, PYTHON) == [(P, "gpu_in_use", gpu(0).uuid), (W, "kept_ray", None)]
+
+
+def test_a_sweep_on_another_ray_finds_the_gpu_of_a_kept_one_in_use() -> None:
+    elsewhere = replace(KEPT, taken=False)
+    assert keeping(elsewhere) == [(P, "gpu_in_use", gpu(0).uuid), (W, "kept_ray", None)]
+    node = report("one", facts((gpu(0, processes=(PYTHON,)),)), here=True)
+    in_use, kept = examine(fleet(node, kept=elsewhere))
+    assert in_use.advice.startswith("python -m orchestrator release ends the kept Ray's worker on it")
+    assert "does not use it" in kept.advice
+
+
+def test_a_kept_ray_that_a_command_uses_is_a_problem_where_the_sweep_would_run() -> None:
+    used = replace(KEPT, until=None, devices={})
+    assert keeping(used)[:2] == [(P, "kept_ray", None), (P, "gpu_in_use", gpu(0).uuid)]
+    here, there = report("head", facts(), here=True), report("one", facts(numbered(0)))
+    assert told(fleet(here, there, kept=used)) == [(W, "kept_ray", "head")]
+    cpu = report("head", facts(), here=True)
+    (finding,) = examine(fleet(cpu, wanted="cpu", kept=used))
+    assert finding.message.startswith("process 4711 of yours has used the kept Ray of this command since 2026-11-29")
 
 
 def test_what_the_sweep_does_not_use_cannot_spoil_it() -> None:

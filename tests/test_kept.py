@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,12 @@ from orchestrator import likeness as alike
 from orchestrator.errors import ClusterError
 from orchestrator.keeper import Watch
 from orchestrator.kept import Hold, held, release
+from orchestrator.kept_now import kept_now
 from orchestrator.kept_place import Place, Ray, Use, locked
 from orchestrator.schema import Cluster
 
 RAY = Ray(address="10.0.0.1:6379", token="secret", like={"python": "3.11"})
+LEFT = {"GPU-1": "NVIDIA L4", "GPU-2": "NVIDIA H200"}
 
 
 @pytest.fixture
@@ -129,7 +132,7 @@ def keeper(place: Place, ray: Ray) -> Iterator[threading.Thread]:
     def keep() -> None:
         with locked(place.keeper, 5.0):
             place.tell_ray(ray)
-            place.tell_use(Use(pid=1, clean=True, keep_s=60.0, devices=("NVIDIA L4", "NVIDIA H200")))
+            place.tell_use(Use(pid=1, clean=True, keep_s=60.0, devices=LEFT))
             began.set()
             while not watch.over():
                 time.sleep(0.01)
@@ -156,8 +159,8 @@ def test_a_command_that_keeps_workers_leaves_all_as_it_was_found(place: Place, l
             assert hold is not None
             assert hold.ray == like
             assert place.use() == Use(pid=os.getpid())  # not clean: were it to die now, all would end
-            hold.kept = ["NVIDIA H200"]
-        both = ("NVIDIA L4", "NVIDIA H200")
+            hold.kept = {"GPU-2": "NVIDIA H200", "GPU-3": "NVIDIA H200"}
+        both = {**LEFT, "GPU-3": "NVIDIA H200"}
         assert place.use() == Use(pid=os.getpid(), clean=True, keep_s=90.0, devices=both)
         assert living.is_alive()
         released = release(place)
@@ -167,9 +170,9 @@ def test_a_command_that_keeps_workers_leaves_all_as_it_was_found(place: Place, l
         assert not living.is_alive()
 
 
-@pytest.mark.parametrize(("keep_s", "kept"), [(0.0, ["NVIDIA H200"]), (90.0, [])])
+@pytest.mark.parametrize(("keep_s", "kept"), [(0.0, LEFT), (90.0, {})])
 def test_a_command_that_keeps_nothing_ends_what_it_found(
-    place: Place, like: Ray, keep_s: float, kept: list[str]
+    place: Place, like: Ray, keep_s: float, kept: dict[str, str]
 ) -> None:
     with keeper(place, like) as living:
         with held(Cluster(keep_s=keep_s), place) as hold:
@@ -181,7 +184,7 @@ def test_a_command_that_keeps_nothing_ends_what_it_found(
 
 def fail(hold: Hold | None) -> None:
     assert hold is not None
-    hold.kept = ["NVIDIA H200"]
+    hold.kept = dict(LEFT)
     raise ZeroDivisionError
 
 
@@ -190,6 +193,36 @@ def test_a_fault_of_a_command_ends_what_it_used(place: Place, like: Ray) -> None
         with pytest.raises(ZeroDivisionError), held(Cluster(keep_s=90.0), place) as hold:
             fail(hold)
         assert not place.kept
+
+
+def test_what_is_kept_is_told_to_who_only_looks(place: Place, like: Ray) -> None:
+    assert kept_now(Cluster(), place) is None
+    with keeper(place, like) as living:
+        found = kept_now(Cluster(), place)
+        assert found is not None
+        assert (found.pid, found.devices, found.taken) == (1, LEFT, True)
+        assert found.until == found.since + timedelta(seconds=60)
+        assert abs((datetime.now(UTC) - found.since).total_seconds()) < 60
+        elsewhere = kept_now(Cluster(address="local"), place)
+        assert elsewhere == replace(found, taken=False)
+        with held(Cluster(keep_s=60.0), place) as hold:
+            assert hold is not None
+            hold.kept = dict(LEFT)
+            used = kept_now(Cluster(), place)
+            assert used is not None
+            assert (used.pid, used.until, used.devices) == (os.getpid(), None, {})
+        assert living.is_alive()  # nothing was locked for it
+    assert kept_now(Cluster(), place) is None
+
+
+@pytest.mark.parametrize("said", ["{}", '{"pid": 1, "devices": ["L4"]}', '{"pid": 1, "devices": {}, "new": 1}'])
+def test_what_another_version_says_of_its_use_is_not_believed(place: Place, said: str) -> None:
+    (place.folder / "use.json").write_text(said)
+    (place.folder / "ray.json").write_text(said)
+    assert (place.use(), place.ray()) == (None, None)
+    with locked(place.keeper):
+        assert kept_now(Cluster(), place) is None
+    assert Watch(place, Clock()).over()
 
 
 def test_what_an_unlike_command_has_left_is_ended_and_not_used(

@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator import cli
 from orchestrator.address import Address
+from orchestrator.cli import verb_parser
 from orchestrator.config import compose
 from orchestrator.errors import StoreError
 from orchestrator.ranking import rank
@@ -27,6 +28,7 @@ from orchestrator.schema import Run
 from orchestrator.store import RunStore, shard_table
 from orchestrator.terminal import markdown
 from orchestrator.transfer import fetch
+from orchestrator.verbs import VERBS as ALL_VERBS
 from tasks.settings import Timing
 from tests.bucket import KEYS, Bucket, environment, free_port
 from tests.builders import as_bundle, measurement, per_flop, up_family
@@ -451,6 +453,20 @@ def test_upload_wants_a_run_that_belongs_in_a_store(tmp_path: Path, capsys: pyte
     assert "has no remote.json: it was not measured for a store" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [(), ("--debug",)])
+def test_upload_to_a_store_that_refuses_is_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    run = make(f"file://{tmp_path}/a")
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "a").write_text("no directory")
+    capsys.readouterr()
+    assert code("upload", str(run), *more) == 1
+    out, err = capsys.readouterr()
+    assert (out, f"python -m orchestrator upload {run}" in err) == ("", True)
+    assert ("Traceback" in err) == bool(more)
+
+
 def test_upload_by_uri_takes_the_spooled_run(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
     uri = bucket.uri("by-uri")
     run = make(uri)
@@ -469,6 +485,30 @@ def test_the_spool_may_be_chosen(tmp_path: Path, bucket: Bucket) -> None:
         assert place.finish() == []
     (root,) = (tmp_path / "mine").iterdir()
     assert store.path == root / "it"
+
+
+READERS = (
+    *("rank {run}", "status {run}", "explain {run}", "report {run} --out {here}/page.html"),
+    *("export {run} --to csv --out {here}/csv", "compare {run} {run}"),
+    *("check model=llama-2-7b results={run}", "capacity model=llama-2-7b results={run} tokens_per_s=1"),
+)
+
+
+@pytest.mark.parametrize("line", READERS)
+def test_every_verb_that_reads_runs_brings_them_into_the_spool_that_it_is_given(tmp_path: Path, line: str) -> None:
+    run, spool = make(f"file://{tmp_path}/a"), tmp_path / "mine"
+    code(*line.format(run=f"file://{tmp_path}/a/it", here=tmp_path).split(), "--spool", str(spool))
+    (found,) = spool.rglob("manifest.json")
+    assert local(found.parent) == local(run)
+
+
+def test_what_takes_a_directory_of_runs_takes_a_spool_too() -> None:
+    options = {
+        verb: {word for each in verb_parser(verb)._actions for word in each.option_strings} for verb in ALL_VERBS
+    }
+    with_dir = {verb for verb, found in options.items() if "--dir" in found}
+    assert with_dir - {verb for verb, found in options.items() if "--spool" in found} == {"compact"}  # local runs alone
+    assert {line.split()[0] for line in READERS} == with_dir - {"compact", "upload"}  # which asks no store for runs
 
 
 def test_two_stores_share_a_spool_and_their_runs_of_one_name_stay_apart(tmp_path: Path) -> None:

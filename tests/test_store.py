@@ -25,7 +25,7 @@ from orchestrator.store import RunStore, safe_name, shard_table
 from tasks.family import Bundle, Family
 from tasks.records import DeviceInfo, GemmFacts, Telemetry
 from tasks.settings import Timing
-from tests.builders import DEVICE, TELEMETRY, as_bundle, measurement, mlp_family, per_flop, up_family
+from tests.builders import DEVICE, TELEMETRY, as_bundle, measurement, mlp_family, per_flop, read_ranking, up_family
 
 COST = per_flop({128: 1.0, 256: 2.0})
 SHARD_COLUMNS = """
@@ -365,6 +365,7 @@ FACTS_FAULTS: list[tuple[str, object]] = [
     *((name, None) for name in ("looks", "flops", "tie_pct", "confidence", "gpu", "host", "tp", "value", "status")),
     *((name, ...) for name in ("looks", "flops", "uuid", "record", "protocol", "memory_bytes", "plan_hash")),
     *(("looks", 0), ("flops", 0), ("tp", 0), ("tie_pct", -100.0), ("confidence", 1.0), ("record", "x")),
+    *(("kind", "int_mm"), ("dtype", None), ("layout", ...)),
 ]
 
 
@@ -382,6 +383,55 @@ def test_a_shard_without_what_a_ranking_needs_is_set_aside(
     for verb in ("rank", "status"):
         assert main([verb, str(store.path)]) == 1
         assert line in " ".join(capsys.readouterr().out.split())  # a terminal wraps it
+
+
+UNKNOWN_NAMES = [
+    ("kind", "grouped_mm", "mm, bmm, scaled_mm, int_mm"),
+    ("dtype", "fp4", "fp16, bf16, fp32, tf32, fp8, fp8_rowwise, int8"),
+    ("layout", "tt", "nn, nt, tn"),
+]
+READERS = (
+    *("rank {run}", "rank {run} --json", "status {run}", "report {run} --out {here}/page.html"),
+    *("export {run} --to csv --out {here}/csv", "compare {run} {sound}", "compact {run}"),
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "value", "known"),
+    [*(("explain {run}", *each) for each in UNKNOWN_NAMES), *((line, *UNKNOWN_NAMES[1]) for line in READERS)],
+)
+def test_a_shard_with_a_name_that_nobody_knows_is_named_with_those_that_are_known(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, column: str, value: str, known: str
+) -> None:
+    sound = RunStore.create(tmp_path, "sound", {})
+    bad = store.write_shard(table_of(up_family([128, 256])))
+    for each in (store, sound):
+        each.write_shard(table_of(mlp_family([128, 256])))
+    rewrite(bad, "facts", column, value)
+    assert main(line.format(run=store.path, sound=sound.path, here=tmp_path).split()) == 1
+    told = f"in: {column} ('{value}', of a later version or damaged; known are {known})"
+    found = " ".join("".join(capsys.readouterr()).split())
+    assert f"{bad} is corrupt and was left out: rows without a value, or with an impossible one, {told}" in found
+
+
+def test_a_large_run_names_what_nobody_knows_too(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = store.write_shard(table_of(up_family([128, 256])))
+    store.write_shard(table_of(mlp_family([128, 256])))
+    rewrite(bad, "facts", "dtype", "fp4")
+    monkeypatch.setattr("orchestrator.large_ranking.LARGE", 1)
+    assert main(["rank", str(store.path)]) == 1
+    assert read_ranking(store)["role"].unique().to_pylist() == ["mlp"]
+
+
+@pytest.mark.parametrize(("column", "value"), [("m", 31), ("k", 2**62), ("b", 7), ("flops", 12345)])
+def test_a_shard_whose_flops_are_not_those_of_its_gemms_is_set_aside(store: RunStore, column: str, value: int) -> None:
+    bad = store.write_shard(table_of(up_family([128, 256])))
+    rewrite(bad, "facts", column, value)
+    (problem,) = store.reader().facts(("role",)).problems
+    assert problem.startswith(
+        f"{bad} is corrupt and was left out: rows without a value, or with an impossible one, in: "
+    )
+    assert problem.endswith("flops")
 
 
 @pytest.mark.parametrize(("column", "value"), [("seconds", None), ("seconds", 0.0), ("round", None), ("gemm_id", None)])

@@ -13,8 +13,9 @@ def add_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", default="results", help="directory or URI that holds the runs (default: results)")
 
 
-def add_spool(parser: argparse.ArgumentParser) -> None:
-    """Add ``--spool``."""
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Add ``--dir`` and ``--spool``, for what reads runs that may be in a store."""
+    add_dir(parser)
     parser.add_argument(
         "--spool", default=None, help="run.spool of the sweep, where a run of a URI is kept (default: ~/.local/state)"
     )

@@ -5,7 +5,7 @@ import sys
 
 from orchestrator.capacity_arguments import KEYS, parse
 from orchestrator.printing import printed_as, width
-from orchestrator.verbs.arguments import add_dir, add_model_words
+from orchestrator.verbs.arguments import add_model_words, add_places
 
 EXIT_CODES = (
     "exit codes: 0 planned; 1 a shard of a run could not be read; 2 usage, or a GEMM that was neither measured nor "
@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         as_csv="the GEMMs of every side",
         exit_codes=EXIT_CODES,
     )
-    add_dir(parser)
+    add_places(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.compare_sides import open_results
     from orchestrator.explain_tables import text
 
-    found = capacity(asked, joined_runs(open_results(asked.results, arguments.dir)))
+    found = capacity(asked, joined_runs(open_results(asked.results, arguments.dir, arguments.spool)))
     whole = printed_as(
         arguments.form,
         tables=lambda: sys.stdout.write(text(capacity_tables(found, width()), width())),

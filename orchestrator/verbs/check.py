@@ -6,7 +6,7 @@ from orchestrator.check import check
 from orchestrator.check_arguments import KEYS, parse
 from orchestrator.check_finding import FAIL
 from orchestrator.printing import printed_as
-from orchestrator.verbs.arguments import add_dir, add_model_words
+from orchestrator.verbs.arguments import add_model_words, add_places
 
 EXIT_CODES = (
     "exit codes: 0 no rule fails; 1 a rule fails, or a shard of the run could not be read; 2 usage, or a model or run "
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         as_csv="the findings",
         exit_codes=EXIT_CODES,
     )
-    add_dir(parser)
+    add_places(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if asked.results is not None:
         from orchestrator.check_results import with_results
 
-        evidence = with_results(case, asked.results, arguments.dir)
+        evidence = with_results(case, asked.results, arguments.dir, arguments.spool)
         case, notes, problems = evidence.case, (*notes, *evidence.notes), evidence.problems
     findings = check(case)
     from orchestrator.check_report import csv_table, document, show

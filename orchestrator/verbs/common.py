@@ -11,7 +11,7 @@ from orchestrator.errors import ConfigError, Problem
 from orchestrator.resumption import WORDS
 from orchestrator.rules import Text
 from orchestrator.schema import Config, schema_keys
-from orchestrator.verbs.arguments import add_dir, add_forms, add_spool
+from orchestrator.verbs.arguments import add_forms, add_places
 from orchestrator.words import Key
 
 DEFAULT_CONF = "auto"
@@ -62,5 +62,4 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "run", nargs="?", default="latest", metavar="RUN", help="path, URI, name or latest (the default)"
     )
     completed(run, run_names)
-    add_dir(parser)
-    add_spool(parser)
+    add_places(parser)

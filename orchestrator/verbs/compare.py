@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.completion import completed, runs_and_tables
 from orchestrator.errors import InvalidValueError
 from orchestrator.printing import printed_as, width
-from orchestrator.verbs.arguments import add_dir, add_forms, positive
+from orchestrator.verbs.arguments import add_forms, add_places, positive
 from tasks.settings import BASELINES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "gemm_perf.parquet or vidur's mlp.csv, or their folder); A is what the others are compared with",
     )
     completed(words, runs_and_tables)
-    add_dir(parser)
+    add_places(parser)
     parser.add_argument("--top", type=positive, default=TOP, help=f"values to print per family (default: {TOP})")
     parser.add_argument(
         "--fail-if-slower",
@@ -63,7 +63,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.compare_tables import comparison_tables
     from orchestrator.explain_tables import text
 
-    sides = open_sides(arguments.words, arguments.dir)
+    sides = open_sides(arguments.words, arguments.dir, arguments.spool)
     gate = None if arguments.fail_if_slower is None else _gate(sides, arguments)
     found = compare(sides, gate)
     whole = printed_as(
@@ -79,7 +79,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _gate(sides: "Sequence[Side]", arguments: argparse.Namespace) -> "Gate":
     from orchestrator.compare_gate import gate
-    from orchestrator.runs import find_run
+    from orchestrator.store import RunStore
 
     if len(arguments.words) != 2 or any(side.imported for side in sides):
         raise InvalidValueError(
@@ -88,5 +88,5 @@ def _gate(sides: "Sequence[Side]", arguments: argparse.Namespace) -> "Gate":
     protocol = sides[0].protocol or {}
     if protocol["protocol"] in BASELINES:
         raise InvalidValueError(f"--fail-if-slower: protocol {protocol['protocol']} has no rounds, and so no interval")
-    base, new = (find_run(word, arguments.dir) for word in arguments.words)
+    base, new = (RunStore.open(path) for path in dict.fromkeys(side.path for side in sides))
     return gate(base, new, arguments.fail_if_slower)

@@ -1,13 +1,14 @@
 """``doctor``: whether the cluster that a sweep would use is fit for it."""
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import cluster
 from orchestrator.address import is_uri
 from orchestrator.forms import CsvTable
+from orchestrator.kept_now import kept_now
 from orchestrator.printing import printed_as
 from orchestrator.results import nearest_existing
 from orchestrator.verbs.common import add_sweep, configured, printed_cfg
@@ -37,10 +38,11 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     if not is_uri(config.run.dir):
         nearest_existing(Path(config.run.dir))  # better now than after the cluster has started
+    kept = kept_now(config.cluster)
     with cluster.connect(config.cluster, ("orchestrator.inspect_cluster",)) as own_ray:
         from orchestrator.inspect_cluster import inspect_fleet
 
-        fleet = inspect_fleet(config, own_ray=own_ray)
+        fleet = replace(inspect_fleet(config, own_ray=own_ray), kept=kept)
     # What Ray prints until it has ended is kept from standard output, so this comes after it.
     from orchestrator.health import examine
     from orchestrator.health_records import PROBLEM
@@ -68,5 +70,6 @@ def document(config: "Config", fleet: "Fleet", findings: "Sequence[Finding]") ->
         "gpu": fleet.gpu,
         "findings": [asdict(finding) for finding in findings],
         "results": None if fleet.disk is None else asdict(fleet.disk),
+        "kept": None if fleet.kept is None else asdict(fleet.kept),
         "nodes": [asdict(report) for report in fleet.reports],
     }

@@ -14,7 +14,7 @@ from orchestrator.explanation import Explanation, explain
 from orchestrator.forms import CsvTable
 from orchestrator.printing import printed_as, width
 from orchestrator.shape_code import axis_name, value_name
-from orchestrator.verbs.arguments import add_dir, add_forms, add_spool, positive
+from orchestrator.verbs.arguments import add_forms, add_places, positive
 from orchestrator.words import listed
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "words", nargs="*", metavar="RUN | key=value", help="a run, or one Gemm and a GPU; see below"
     )
     completed(words, words_of(lambda: {**RUN_KEYS, **GEMM_KEYS}, runs=True))
-    add_dir(parser)
-    add_spool(parser)
+    add_places(parser)
     parser.add_argument("--top", type=positive, default=TOP, help=f"candidates to print per family (default: {TOP})")
     add_forms(parser, as_json="everything that was found out", as_csv="the explained GEMMs")
     parser.epilog = (

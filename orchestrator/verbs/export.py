@@ -13,7 +13,7 @@ from orchestrator.export.facts import FACTS
 from orchestrator.export.request import CANDIDATES, FRAMEWORKS, HELP, OPTIONS, known_target, parse
 from orchestrator.forms import JSON, write_json
 from orchestrator.rules import Choices, Text
-from orchestrator.verbs.arguments import add_dir, add_forms, add_spool
+from orchestrator.verbs.arguments import add_forms, add_places
 from orchestrator.words import Key
 from tasks.gemm import ELEMENT_BYTES
 
@@ -50,8 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="export also what devices measured while their canaries were off their model's",
     )
-    add_dir(parser)
-    add_spool(parser)
+    add_places(parser)
     add_forms(parser, as_json="what was written and left out", as_csv=None)
     parser.epilog = (
         f"targets:\n{_listed(TARGETS)}\n\n"

@@ -11,8 +11,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(arguments: argparse.Namespace) -> int:
     """End the kept Ray and its workers, and say what they held."""
     from orchestrator.kept import release
+    from orchestrator.kept_now import holding
 
     use = release()
-    held = f": {', '.join(use.devices)}" if use and use.devices else ""
+    held = f": {holding(use.devices.values())}" if use and use.devices else ""
     sys.stdout.write(f"ended{held}\n" if use else "nothing is kept\n")
     return 0

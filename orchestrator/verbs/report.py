@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.completion import completed, run_names
 from orchestrator.errors import InvalidValueError, StoreError
 from orchestrator.report import FORMATS, PLOTS
-from orchestrator.verbs.arguments import add_dir, add_spool
+from orchestrator.verbs.arguments import add_places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "runs", nargs="*", metavar="RUN", help="path, URI, name or latest (the default); several stand side by side"
     )
     completed(runs, run_names)
-    add_dir(parser)
-    add_spool(parser)
+    add_places(parser)
     parser.add_argument("--out", metavar="FILE", help="where it goes (default: report.html, report.png, …)")
     parser.add_argument("--format", choices=FORMATS, help="what is written (default: by the name of --out, else html)")
     parser.add_argument(

@@ -5,7 +5,6 @@ import itertools
 import logging
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from orchestrator.errors import RunExistsError, StoreError
 from orchestrator.forms import TABLES
 from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
 from orchestrator.kept import Hold, held
+from orchestrator.kept_now import RELEASE, holding
 from orchestrator.laps import Laps, told
 from orchestrator.results import Results, results
 from orchestrator.rules import Switch, Text
@@ -122,8 +122,8 @@ def _connected(config: Config, outer: ExitStack, laps: Laps) -> Iterator[tuple[b
 
 def _kept(hold: Hold) -> str:
     """Say what stays behind, what it holds and how it is ended."""
-    devices = ", ".join(f"{count} x {name}" for name, count in Counter(hold.devices).items())
-    return f"kept for {hold.keep_s:g} s: Ray and workers that hold {devices}; python -m orchestrator release ends them"
+    devices = holding(hold.devices.values())
+    return f"kept for {hold.keep_s:g} s: Ray and workers that hold {devices}; {RELEASE} ends them"
 
 
 def _resume(arguments: argparse.Namespace, wish: "resumption.Wish", laps: Laps) -> int:
@@ -233,7 +233,7 @@ def _measure(
             kept=hold is not None,
         )
     if hold is not None:
-        hold.kept = [device.gpu for device in result.left]
+        hold.kept = {device.uuid: device.gpu for device in result.left}
     log.info("swept")
     return result
 

@@ -8,13 +8,23 @@ from orchestrator.errors import StoreError
 from orchestrator.verbs.common import add_run
 
 
+class UnsentError(StoreError):
+    """A store that still refuses or does not answer: the run waits in the spool."""
+
+    exit_code = 1
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the verb's arguments."""
     add_run(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Send what is missing, and say where the run is; 1 where the store still refuses or does not answer."""
+    """Send what is missing, and say where the run is.
+
+    Raises:
+        UnsentError: the store still refuses or does not answer.
+    """
     from orchestrator.remote_runs import spooled_run
     from orchestrator.runs import find_run
     from orchestrator.spool import Origin
@@ -28,7 +38,6 @@ def execute(arguments: argparse.Namespace) -> int:
     try:
         done = upload(run)
     except StoreError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        raise UnsentError(str(error)) from error
     sys.stdout.write(f"{done.address}: {done.sent} files sent, {done.there} were there\n")
     return 0
