@@ -14,6 +14,9 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", "0" * 64)
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
+# The tests' processes share the cores: threads of torch that wait by spinning would keep others from their work.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Output is 80 columns wide and plain, whatever the terminal is that the tests run in.
 for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)

@@ -1,5 +1,6 @@
 """What exporters are tested with: measured runs, and what each target wants to be told."""
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from orchestrator.export.contract import Export
 from orchestrator.export.measured import select
 from orchestrator.export.request import Request, parse
 from orchestrator.export.selection import Selection
-from orchestrator.ranking import rank
+from orchestrator.ranking import Ranking, rank
 from orchestrator.store import RunStore
 
 ROOT = Path(cli.__file__).parents[1]
@@ -67,14 +68,27 @@ def command(case: Case, bases: Path, out: Path) -> list[str]:
     return ["export", str(case.run), "--to", case.target, "--out", str(out), *case.words, *given]
 
 
+@functools.cache
+def ranked(run: Path) -> Ranking:
+    """The ranking of a measured run, which no test changes."""
+    return rank(RunStore.open(run))
+
+
 def exported(
-    target: str, run: Path, words: Sequence[str] = (), options: Mapping[str, str] | None = None
+    target: str,
+    run: Path,
+    words: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+    ranking: Ranking | None = None,
 ) -> tuple[Selection, Export]:
-    """One export, from the Shards to the files' contents."""
+    """One export, from the Shards to the files' contents.
+
+    ranking: the run's, if not the one that all tests share.
+    """
     found = exporter(target)
     request: Request = parse(target, words, options or {}, (*found.facts, *found.options))
     store = RunStore.open(run)
-    selection = select(store, rank(store), request, best=found.summary)
+    selection = select(store, ranking or ranked(run), request, best=found.summary)
     return selection, found.export(selection, request)
 
 

@@ -32,6 +32,9 @@ TIMING = Timing(soak_min_s=0.0, soak_max_s=0.0, redo_throttled=0)
 HEALTH_CHECKS = {"initial_delay_ms": 500, "period_ms": 300, "timeout_ms": 1000, "failure_threshold": 3}
 """So that the cluster notices a dead node in a second or two, and not in fifteen."""
 
+LEAN = {"include_log_monitor": False, "no_monitor": True}
+"""What Ray starts on every node and no test looks at: it reads all log files ten times a second, and scales nothing."""
+
 
 class Fleet:
     """The cluster; the driver is on its first node, ``head``. notes: what the last sweep said."""
@@ -45,7 +48,7 @@ class Fleet:
     def add(self, host: str, gpus: int, **environment: str) -> None:
         """Start a raylet as node ``host``."""
         self.hosts[host] = self._cluster.add_node(
-            num_gpus=gpus, num_cpus=2, env_vars={faulty.HOST: host, **environment}
+            num_gpus=gpus, num_cpus=2, env_vars={faulty.HOST: host, **environment}, **LEAN
         )
 
     def remove(self, host: str) -> None:
@@ -137,7 +140,7 @@ def started(folder: Path, gpus: int = 2) -> Iterator[Fleet]:
         patch.setenv(faulty.HOST, "head")
         for name, milliseconds in HEALTH_CHECKS.items():
             patch.setenv(f"RAY_health_check_{name}", str(milliseconds))
-        arguments = {"num_gpus": gpus, "num_cpus": 2, "include_dashboard": False}
+        arguments = {"num_gpus": gpus, "num_cpus": 2, "include_dashboard": False, **LEAN}
         cluster = RayCluster(initialize_head=True, head_node_args=arguments)
         try:
             ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)

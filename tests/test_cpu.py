@@ -23,6 +23,14 @@ def device() -> CpuDevice:
     return CpuDevice()
 
 
+@pytest.fixture(scope="module")
+def small() -> CpuDevice:
+    """The same with operands for a cache of 4 MiB: a server's has hundreds, and to fill those takes a second each."""
+    made = CpuDevice()
+    made.cache_bytes = 4 << 20
+    return made
+
+
 def ring(hot: bool = False) -> Ring:
     inputs, outputs = ring_elements([GEMM], 50_000)
     return Ring(OperandPool(torch.device("cpu"), "fp32", inputs=inputs, outputs=outputs, seed=0), hot=hot)
@@ -74,10 +82,10 @@ def bundle(*gemms: Gemm) -> Bundle:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_dtype_and_layout_is_measured(device: CpuDevice, dtype: str, layout: str) -> None:
+def test_every_dtype_and_layout_is_measured(small: CpuDevice, dtype: str, layout: str) -> None:
     of = bundle(gemm(dtype, 64, layout), gemm(dtype, 80, layout))
     timing = Timing(min_rounds=3, max_rounds=3, soak_min_s=0, soak_max_s=0, visit_us=50.0, race_pct=1e6)
-    result = measure_bundle(device, of, timing)
+    result = measure_bundle(small, of, timing)
     assert {facts.gemm_id: (facts.status, facts.launch) for facts in result.facts} == {
         g.gemm_id: ("ok", "cpu") for g in of.gemms
     }
@@ -95,7 +103,7 @@ def test_a_batch_in_these_dtypes_is_unsupported(device: CpuDevice, dtype: str) -
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_wrong_result_is_found_in_every_dtype(monkeypatch: pytest.MonkeyPatch, device: CpuDevice, dtype: str) -> None:
+def test_a_wrong_result_is_found_in_every_dtype(monkeypatch: pytest.MonkeyPatch, small: CpuDevice, dtype: str) -> None:
     right = bmm.call
 
     def spoiled(of: Gemm, operands: Operands) -> None:
@@ -104,15 +112,15 @@ def test_a_wrong_result_is_found_in_every_dtype(monkeypatch: pytest.MonkeyPatch,
             operands.c[-1, -1] += 1 if dtype == "int8" else 100
 
     monkeypatch.setattr(bmm, "call", spoiled)
-    with device.session():
-        visits, (failure,) = device.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing())
+    with small.session():
+        visits, (failure,) = small.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing())
     assert list(visits) == [gemm(dtype, 64)]
     assert (failure.gemm_id, failure.status) == (gemm(dtype, 80).gemm_id, "wrong_result")
 
 
 @pytest.mark.parametrize("dtype", ["fp8", "fp8_rowwise"])
-def test_no_scale_is_made_in_a_visit(monkeypatch: pytest.MonkeyPatch, device: CpuDevice, dtype: str) -> None:
-    visits, _ = device.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing(visit_us=50.0))
+def test_no_scale_is_made_in_a_visit(monkeypatch: pytest.MonkeyPatch, small: CpuDevice, dtype: str) -> None:
+    visits, _ = small.prepare([gemm(dtype, 64), gemm(dtype, 80)], Timing(visit_us=50.0))
     drawn: list[int] = []
     monkeypatch.setattr(torch, "rand", drawn.append)
     assert all(visit.enqueue().seconds() > 0 for visit in visits.values())

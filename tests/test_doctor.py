@@ -27,6 +27,7 @@ from orchestrator.health_tables import show
 from orchestrator.inspect_cluster import results_disk
 from orchestrator.kept_place import Place, Use, locked
 from tasks.gpu_facts import GpuProcess
+from tests.fleet import LEAN
 from tests.inspected import facts, gpu, healthy, report, torch
 
 ROOT = Path(cli.__file__).parents[1]
@@ -111,10 +112,10 @@ def cluster(*nodes: dict[str, Any]) -> Iterator[str]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves files and handles to the garbage collector
-        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **nodes[0]})
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **LEAN, **nodes[0]})
         try:
             for options in nodes[1:]:
-                started.add_node(num_cpus=1, **options)
+                started.add_node(num_cpus=1, **LEAN, **options)
             yield started.address
         finally:
             started.shutdown()

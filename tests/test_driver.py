@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.driver import Accepts, RayEngine, SweepResult, sweep
 from orchestrator.errors import ClusterError
+from orchestrator.local_ray import lean, reserved_port
 from orchestrator.progress import Board, LogView
 from orchestrator.queue import Assignment
 from orchestrator.resume import Former
@@ -41,19 +42,20 @@ SPACE = Space(roles=["mlp_up"], h=1, tp=1, batch=1, seq=32, dtype=["fp16"], d_ff
 def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Start one Ray with four GPUs for the module; return where its fake devices leave their marks."""
     marks = tmp_path_factory.mktemp("marks")
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), reserved_port() as port:
         warnings.simplefilter("ignore", ResourceWarning)
         patch.setenv("FAKE_MARKER", str(marks / "died"))
         import ray
 
-        ray.init(
-            address="local",
-            num_gpus=GPUS,
-            num_cpus=4,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
+        with lean(port):
+            ray.init(
+                address="local",
+                num_gpus=GPUS,
+                num_cpus=4,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
         yield marks
         ray.shutdown()
         gc.collect()  # Ray's process handles, while their warnings are ignored

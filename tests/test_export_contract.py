@@ -2,7 +2,9 @@
 
 import functools
 import os
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,6 +14,7 @@ from orchestrator.export import TARGETS, exporter
 from orchestrator.export.contract import Export
 from orchestrator.export.request import OPTIONS
 from orchestrator.export.selection import Selection
+from orchestrator.ranking import rank
 from orchestrator.store import RunStore, shard_table
 from tasks.settings import Timing
 from tests.builders import as_bundle, measurement, mlp_family, per_flop
@@ -26,8 +29,8 @@ def name_of(case: Case) -> str:
     return f"{case.target}-{case.run.name}-{case.base}"
 
 
-BY_NAME = {name_of(case): case for case in CASES}
-every_case = pytest.mark.parametrize("case", CASES, ids=name_of)
+whole = pytest.mark.parametrize("case", CASES, ids=name_of)
+every_case = pytest.mark.parametrize("case", CASES, ids=name_of, indirect=True)
 every_target = pytest.mark.parametrize("target", list(TARGETS))
 
 
@@ -35,17 +38,48 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def anew(case: Case, bases: Path) -> tuple[Selection, Export]:
+    """One export from the Shards alone."""
+    return exported(case.target, case.run, case.words, options(case, bases), rank(RunStore.open(case.run)))
+
+
 @pytest.fixture(scope="module")
-def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Made]:
-    """One export of a case, made when it is first asked for."""
+def few(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """A run with the Families of one h and two tp, for what holds however many there are."""
 
     @functools.cache
-    def make(name: str) -> Made:
-        case, bases = BY_NAME[name], tmp_path_factory.mktemp("bases")
-        selection, found = exported(case.target, case.run, case.words, options(case, bases))
-        return bases, selection, found
+    def copy(run: Path) -> Path:
+        made = tmp_path_factory.mktemp("few") / run.name
+        for tp in (1, 8):
+            for path in run.glob(f"shards/*/*/*-h4096-tp{tp}-*.parquet"):
+                target = made / path.relative_to(run)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
+        shutil.copy(run / "manifest.json", made)
+        return made
 
-    return lambda case: make(name_of(case))
+    return copy
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, few: Callable[[Path], Path]) -> Case:
+    """A case, with a few of its Families."""
+    asked: Case = request.param
+    return replace(asked, run=few(asked.run))
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Made]:
+    """One export of a case's few Families, made when it is first asked for."""
+    made: dict[str, Made] = {}
+
+    def make(case: Case) -> Made:
+        if name_of(case) not in made:
+            bases = tmp_path_factory.mktemp("bases")
+            made[name_of(case)] = bases, *anew(case, bases)
+        return made[name_of(case)]
+
+    return make
 
 
 def test_every_target_has_a_case() -> None:
@@ -58,15 +92,15 @@ def test_every_target_has_a_case() -> None:
 def test_the_same_shards_give_the_same_bytes_and_stay_as_they_are(case: Case, exports: Callable[[Case], Made]) -> None:
     bases, _, first = exports(case)
     before = contents(bases), contents(case.run)
-    _, again = exported(case.target, case.run, case.words, options(case, bases))
+    _, again = anew(case, bases)
     assert dict(first.files) == dict(again.files)
     assert first == again
     assert (contents(bases), contents(case.run)) == before  # neither the run nor what it copies is touched
 
 
-@every_case
-def test_every_gemm_is_written_or_counted(case: Case, exports: Callable[[Case], Made]) -> None:
-    _, selection, found = exports(case)
+@whole
+def test_every_gemm_is_written_or_counted(case: Case, tmp_path: Path) -> None:
+    selection, found = exported(case.target, case.run, case.words, options(case, tmp_path))
     assert found.gemms > 0
     assert found.gemms + sum(found.left_out.values()) == len(selection.entries)
 
@@ -79,12 +113,12 @@ def test_it_writes_measured_runs_says_where_and_overwrites_nothing_without_force
     words = command(case, tmp_path / "bases", out)
     code, told, err = call(capsys, *words)
     assert (code, err) == (0, "")
-    whole = contents(out)
-    assert whole
+    made = contents(out)
+    assert made
     assert f" Gemms of NVIDIA H200 to {out}: " in told.splitlines()[0]
     assert not [name for name in os.listdir(out) if name.startswith(".")]
-    last = sorted(whole)[-1]
-    for name in whole:
+    last = sorted(made)[-1]
+    for name in made:
         if name != last:
             (out / name).unlink()
     (out / last).write_text("mine")
@@ -94,7 +128,7 @@ def test_it_writes_measured_runs_says_where_and_overwrites_nothing_without_force
     assert err == f"not overwritten without --force: {out / last}\n"
     assert contents(out) == {last: b"mine", "other.txt": b"other"}
     assert call(capsys, *words, "--force")[0] == 0
-    assert contents(out) == {**whole, "other.txt": b"other"}
+    assert contents(out) == {**made, "other.txt": b"other"}
 
 
 @every_case

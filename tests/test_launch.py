@@ -31,9 +31,9 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 REQUIREMENTS = ROOT / "tests" / "job-server.txt"
 LONG_SPACE = (
     *("conf=cpu", "space.h={start: 128, stop: 640, step: 8}", "space.tp=1", "space.roles=seed_bmm"),
-    *("timing.goal=full", "timing.max_seconds=4", "timing.max_rounds=100000", "timing.tie_pct=0"),
+    *("timing.goal=full", "timing.max_seconds=2", "timing.max_rounds=100000", "timing.tie_pct=0"),
 )
-"""Families of four seconds: one is in flight whenever the sweep is stopped."""
+"""Families of two seconds: one is in flight whenever the sweep is stopped."""
 
 
 def job_server_packages(own: Path) -> Path:

@@ -1,6 +1,7 @@
 """``layer`` as a user runs it: on this machine's CPU, its tables within 80 columns, JSON, exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -30,7 +31,10 @@ LARGE = Model(
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "orchestrator", "layer", *words]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "80", "CUDA_VISIBLE_DEVICES": ""}
+    environment = {
+        **{"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "80", "CUDA_VISIBLE_DEVICES": ""},
+        "OMP_WAIT_POLICY": os.environ["OMP_WAIT_POLICY"],
+    }
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=120)
 
 
