@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from orchestrator.errors import InvalidValueError, describe, unknown
+from orchestrator.errors import InvalidValueError, describe, unknown_part
 
 Axis = Any
 """Values of one dimension as a configuration writes them: a number, a list, a range, or a list with a baseline."""
@@ -242,7 +242,7 @@ def _fraction(where: str, value: object, example: str) -> Fraction:
 def _check_keys(mapping: Mapping[object, object], known: Sequence[str], required: Sequence[str]) -> None:
     for key in mapping:
         if key not in known:
-            raise InvalidValueError(unknown("part", str(key), known))
+            raise InvalidValueError(unknown_part(str(key), known))
     missing = [key for key in required if key not in mapping]
     if missing:
         raise InvalidValueError(f"{{{', '.join(known)}}} lacks {' and '.join(missing)}")

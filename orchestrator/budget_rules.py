@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestrator.budget import EXAMPLES, parse_budget
-from orchestrator.errors import InvalidValueError, describe, unknown
+from orchestrator.errors import InvalidValueError, describe, unknown_part
 from orchestrator.model import Model
 from orchestrator.rules import Choice, Integer, Rule, Switch
 
@@ -54,7 +54,7 @@ class OtherWeightsRule(Rule):
 
 def _checked(name: str, value: object) -> object:
     if name not in OTHER_WEIGHTS:
-        raise InvalidValueError(unknown("part", name, OTHER_WEIGHTS))
+        raise InvalidValueError(unknown_part(name, OTHER_WEIGHTS))
     try:
         return OTHER_WEIGHTS[name].check(value)
     except InvalidValueError as error:

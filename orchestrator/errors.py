@@ -82,6 +82,19 @@ def unknown(what: str, name: str, names: Iterable[str]) -> str:
     return f"unknown {what} '{name}'; {hint}there are: {', '.join(known)}"
 
 
+def unknown_part(name: str, names: Iterable[str]) -> str:
+    """Say that a mapping takes no such part; without a space after its colon YAML takes part and value for one name.
+
+    >>> unknown_part("start:1", ["start", "stop"])
+    "'start:1' is no part and its value: a space must follow the colon, as in {start: 1}"
+    """
+    known = list(names)
+    part, colon, value = name.partition(":")
+    if colon and part in known:
+        return f"'{name}' is no part and its value: a space must follow the colon, as in {{{part}: {value or 1}}}"
+    return unknown("part", name, known)
+
+
 def describe(value: object) -> str:
     """Name a value the way YAML writes it, with its type where that is what went wrong.
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from itertools import islice
 from typing import IO, Any
 
 TABLES, JSON, CSV = "tables", "json", "csv"
@@ -14,6 +15,8 @@ TABLES, JSON, CSV = "tables", "json", "csv"
 FORMULA = "=+-@\t＝＋－＠"
 """What a cell that spreadsheets take for a formula begins with; the last four as East Asian keyboards write them."""
 TEXT_MARK = "'"
+PIECES = 10_000
+"""Of a document that are written at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +33,10 @@ class CsvTable:
 
 def write_json(document: object, out: IO[str]) -> None:
     """Write a document of plain values; dates as ISO text, and null for what is no finite number: JSON has no other."""
-    out.write(json.dumps(_plain(document), indent=2, allow_nan=False) + "\n")
+    pieces = json.JSONEncoder(indent=2, allow_nan=False).iterencode(_plain(document))
+    while block := "".join(islice(pieces, PIECES)):  # as one text, those of a large run are larger than the run
+        out.write(block)
+    out.write("\n")
 
 
 def write_csv(table: CsvTable, out: IO[str]) -> None:

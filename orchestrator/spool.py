@@ -42,7 +42,7 @@ def spooled_path(spool: str | None, address: Address, name: str) -> Path:
         StoreError: ``run.spool`` cannot be looked into.
     """
     root = spool_root(spool, address)
-    nearest_existing(root / name, "run.spool")
+    _looked_into(root / name)
     direct = None if spool is None else Path(spool) / name
     return direct if direct is not None and _belongs(direct, address.child(name)) else root / name
 
@@ -50,7 +50,7 @@ def spooled_path(spool: str | None, address: Address, name: str) -> Path:
 def spooled_paths(spool: str | None, address: Address) -> list[Path]:
     """Return the spooled runs of the store directory ``address``; raises what ``spooled_path`` raises."""
     root = spool_root(spool, address)
-    nearest_existing(root, "run.spool")
+    _looked_into(root)
     roots = [root, *([Path(spool)] if spool is not None else [])]
     try:
         found = [path for each in roots if each.is_dir() for path in each.iterdir()]
@@ -61,6 +61,12 @@ def spooled_paths(spool: str | None, address: Address) -> list[Path]:
         with suppress(StoreError):  # one whose record is unreadable is told of where it is asked for
             runs += [path] if _belongs(path, address.child(path.name)) else []
     return runs
+
+
+def _looked_into(path: Path) -> None:
+    existing = nearest_existing(path, "run.spool")
+    if not existing.is_dir():
+        raise StoreError(f"run.spool: {existing} is not a directory")
 
 
 def _belongs(run: Path, address: Address) -> bool:

@@ -32,10 +32,17 @@ SMALL_SPACE = (
 """A sweep of two Families on the CPU."""
 
 
+GIVEN: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """Return a port that nobody listens on, and that this process was not given before: a kernel may give one twice."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = int(server.getsockname()[1])
+        if port not in GIVEN:
+            GIVEN.add(port)
+            return port
 
 
 def marked(mark: str) -> list[int]:

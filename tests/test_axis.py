@@ -148,6 +148,7 @@ def test_the_neighbourhood_law(h: int, ratio: Fraction, distance: int, step: int
         ({"start": 1, "stop": 4, "step": -1}, "step: -1 is too small"),
         ({"start": 1}, "lacks stop"),
         ({"start": 1, "stop": 4, "stpe": 1}, "unknown part 'stpe'; did you mean stop or step"),
+        ({"start:1": None, "stop": 4, "step": 1}, "a space must follow the colon, as in {start: 1}"),
         ({"start": 1.5, "stop": 4}, "start: 1.5"),
         ({"start": 1, "stop": 10**9}, "1000000000 values; at most 1000000 fit on one axis"),
         ({}, "lacks start and stop"),

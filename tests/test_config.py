@@ -217,7 +217,7 @@ WRONG_ARGUMENTS = [
     ("space.h={start: 8192, stop: 4096, step: 1}", "start <= stop must hold, but got start=8192, stop=4096"),
     ("space.h={start: 1, stop: 4, step: 0}", "space.h: step: 0 is too small"),
     ("space.h={start: 1}", "{start, stop, step, baseline} lacks stop"),
-    ("space.h={start:4096}", "unknown part 'start:4096'; did you mean start"),
+    ("space.h={start:4096}", "'start:4096' is no part and its value: a space must follow the colon"),
     ("space.h={start: 1, stop: 2_000_000_000}", "2000000000 values; at most 1000000 fit on one axis"),
     ("space.h={start: 1, stop: 1_000_000_000_000}", "1000000000000 is too large; it must be <= 2147483647"),
     ("space.d_ff={ratio: 8/3, distance: 100}", "{ratio, distance, step} lacks step"),

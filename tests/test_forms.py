@@ -295,6 +295,21 @@ def test_quoting_is_that_of_rfc_4180() -> None:
     assert out.getvalue() == 'a,b.c\n"x""y","1,2"\n"two\nlines",\n'
 
 
+def test_a_large_document_is_not_one_text_in_memory() -> None:
+    written: list[str] = []
+
+    class Out(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    rows = [{"value": value} for value in range(10_000)]
+    write_json({"rows": rows}, Out())
+    assert json.loads("".join(written)) == {"rows": rows}
+    assert "".join(written) == json.dumps({"rows": rows}, indent=2) + "\n"
+    assert max(map(len, written)) < len("".join(written)) / 3
+
+
 def test_json_has_null_for_what_is_no_number() -> None:
     out = io.StringIO()
     write_json({"a": [math.nan, 1.0, (math.inf,)]}, out)

@@ -577,6 +577,13 @@ def test_a_spooled_run_that_is_damaged_hides_no_other(tmp_path: Path) -> None:
     assert code("upload", "latest", "--dir", uri) == 0
 
 
+def test_a_spool_that_is_no_directory_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").write_text("no directory")
+    for run in ("it", "latest"):
+        assert code("rank", run, "--dir", f"file://{tmp_path}/a", "--spool", f"{tmp_path}/mine") == 2
+        assert f"run.spool: {tmp_path}/mine is not a directory" in capsys.readouterr().err
+
+
 def test_what_cannot_name_a_run_is_said_and_no_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long, uri = "n" * 300, f"file://{tmp_path}/a"
     for verb in VERBS:
