@@ -115,7 +115,7 @@ def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, m
     monkeypatch.setattr(flush, "FLUSH_BYTES", 2 * 3 * 2**20)  # two flushes of this cache of 1 MiB
     monkeypatch.setattr(device, "flush", lambda: flushes.append(FakeEvent.calls))
     before, timing = FakeEvent.calls, Timing(protocol="sequential", warmup_s=0.0)
-    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), timing)
     assert [sample.seconds for sample in result.samples] == pytest.approx([CALL_S] * 200)
     assert {(facts.status, facts.launch) for facts in result.facts} == {("ok", "stream")}
     told = [number - before for number in flushes]
@@ -146,7 +146,7 @@ def test_a_device_that_settled_before_is_loaded_for_less(
     device.renew()
     assert (device.soaked, device.settles) == (False, kept)
     timing = Timing(min_rounds=2, max_rounds=2, soak_min_s=1.5, soak_max_s=5)
-    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), timing)
     assert device.soaked
     assert result.prepare_s + result.soak_s == pytest.approx(AGAIN_S if kept else 1.5, abs=0.1)
 
@@ -154,7 +154,7 @@ def test_a_device_that_settled_before_is_loaded_for_less(
 def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "capture", lambda work: None)
     timing = Timing(min_rounds=2, max_rounds=2, soak_max_s=0, soak_min_s=0)
-    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), timing)
     assert {facts.launch for facts in result.facts} == {"queued"}
     assert len(result.samples) == 4
 
@@ -166,7 +166,7 @@ def test_memory_that_runs_out_is_reported_for_each_gemm_and_given_back(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(OperandPool, "__init__", full)
-    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), Timing())
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), Timing())
     assert {(facts.status, facts.message) for facts in result.facts} == {("oom", "CUDA out of memory")}
     assert (result.samples, result.stop_reason) == ((), "nothing")
 
@@ -187,7 +187,7 @@ def test_a_second_try_without_the_pools_of_before_may_fit(device: CudaDevice, mo
     monkeypatch.setattr(OperandPool, "__init__", full_at_first)
     monkeypatch.setattr(CudaDevice, "close", note_and_close)
     timing = Timing(min_rounds=2, max_rounds=2, soak_max_s=0, soak_min_s=0)
-    result = measure_bundle(device, Bundle(families=(fp32(up_family([128, 192])),)), timing)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), timing)
     assert closed == [True]
     assert {facts.status for facts in result.facts} == {"ok"}
 
@@ -197,7 +197,7 @@ def test_a_second_try_without_the_pools_of_before_may_fit(device: CudaDevice, mo
 def test_one_byte_elements_are_measured_and_no_scale_is_made_while_they_are(
     device: CudaDevice, monkeypatch: pytest.MonkeyPatch, dtype: str, l2: str, launch: str
 ) -> None:
-    gemms = [part.gemm for c in in_dtype(up_family([128, 192]), dtype).candidates for part in c.parts]
+    gemms = [part.gemm for c in in_dtype(up_family([16, 32], h=16), dtype).candidates for part in c.parts]
     visits, failures = device.prepare(gemms, Timing(l2=l2, visit_us=100.0))
     assert failures == []
     drawn: list[int] = []
