@@ -3,6 +3,7 @@
 
 import argparse
 import errno
+import gc
 import importlib
 import io
 import logging
@@ -25,6 +26,8 @@ from orchestrator.verbs import VERBS
 PROGRAM = "python -m orchestrator"
 COMPLETING = "_ARGCOMPLETE"
 """Variable of a shell that asks what may follow."""
+GARBAGE = 50_000
+"""New objects between two looks for garbage: by Python's 700 it looks through all modules while they come in."""
 OUTPUT_GONE = (errno.ENOSPC, errno.EIO, errno.EBADF)
 """How writing to a full, broken or closed standard output fails."""
 EXIT_CODES = (
@@ -39,6 +42,7 @@ def entry() -> NoReturn:
         from orchestrator.shell import answer
 
         answer()
+    gc.set_threshold(GARBAGE)
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

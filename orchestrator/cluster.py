@@ -60,8 +60,8 @@ class Node:
 def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
     """Be connected to the cluster of ``cluster.address``, else of RAY_ADDRESS, else to a local Ray of one's own.
 
-    meanwhile: modules to import while Ray starts, which takes seconds of waiting. Yields whether the Ray is one's own:
-    then its workers have WORKER_ENVIRONMENT already.
+    meanwhile: modules to import in this order while Ray starts, which takes seconds of waiting; where it was faster,
+    they go on coming in. Yields whether the Ray is one's own: then its workers have WORKER_ENVIRONMENT already.
 
     Raises:
         ClusterError: the address cannot be used, or no Ray answers there.
@@ -108,8 +108,7 @@ def _session(address: str, options: Mapping[str, Any], meanwhile: Sequence[str])
             advice = "" if address == "local" else TOKENS
             raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
         try:
-            loading.shutdown()  # a module that cannot be imported says so where it is used
-            yield
+            yield  # a module that cannot be imported says so where it is used
         finally:
             with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
                 ray.shutdown()
