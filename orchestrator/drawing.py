@@ -97,11 +97,11 @@ class Drawn:
     def by_rich(self) -> Table:
         """Return the table that rich draws alike, whatever is in the cells."""
         drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+        # Text, not markup: names and messages come from devices and users.
         for i, name in enumerate(self.columns):
             justify: Literal["left", "right"] = "left" if i < self.left else "right"
-            drawn.add_column(name, justify=justify, no_wrap=name not in self.folding, overflow="fold")
+            drawn.add_column(Text(name), justify=justify, no_wrap=name not in self.folding, overflow="fold")
         for i, cells in enumerate(self.rows):
-            # Text, not markup: names and messages come from devices and users.
             drawn.add_row(*map(Text, cells), style="bold" if self.leads and i == 0 else "")
         return drawn
 
