@@ -1,20 +1,21 @@
-"""The ranking of a large run: written in batches, and the first Families of it shown."""
+"""The ranking of a large run: made in batches, which are written as they come, and the first Families of it shown."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.columns import RANKING_SCHEMA
+from orchestrator.printing import printed
 from orchestrator.ranking_output import state_of
 from orchestrator.ranking_stream import DamagedError, RankingStream
-from orchestrator.spool import Origin
+from orchestrator.run_state import FINISHED
 from orchestrator.store import RunStore
 from orchestrator.tables import in_order
 from orchestrator.terminal import markdown, show
-from orchestrator.transfer import upload
 
 LARGE = 1_000_000
 """Rows of facts and samples from which on a run is ranked in batches."""
@@ -41,31 +42,82 @@ class _Head:
             yield batch
 
 
-def rank_large(store: RunStore, stream: RankingStream, top: int) -> int:
-    """Rank a large run, write it, and show its first Families; return 1 where a file could not be read.
+def is_large(stream: RankingStream) -> bool:
+    """Whether a run is ranked in batches."""
+    return stream.rows > LARGE
 
-    Raises:
-        StoreError: the disk refuses: a ranking that is larger than memory is nowhere else.
-    """
-    while True:
-        head = _Head()
 
-        def notes(head: _Head = head) -> list[str]:
-            return [*stream.notes, *_left_out(stream, head)]
+@dataclass(slots=True)
+class LargeRanking:
+    """A ranking that no memory holds: its rows pass by once, to be written, or else to be counted and shown."""
 
-        def text(head: _Head = head) -> str:
-            return markdown(store.path, head.table, top, notes=notes(head), counts=in_order(head.counts))
+    store: RunStore
+    stream: RankingStream
+    top: int
+    large: ClassVar[bool] = True
+    _head: _Head | None = None
+    _written: bool = False
 
-        try:
-            store.write_ranking_batches(head.watched(stream), text)
-        except DamagedError:
-            continue  # it is set aside now: what was ranked with it is not
-        break
-    counts = in_order(head.counts)
-    show(store.path, head.table, top, stream.problems, notes=notes(), state=state_of(store), counts=counts)
-    if Origin.of(store.path) is not None:
-        upload(store.path)
-    return int(bool(stream.problems))
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """One line for each Shard that could not be read."""
+        self._passed()
+        return self.stream.problems
+
+    @property
+    def statuses(self) -> frozenset[str]:
+        """How the run's Candidates have ended."""
+        return frozenset(self._passed().counts)
+
+    def write(self) -> None:
+        """Write ``ranking.parquet`` in batches, and ``ranking.md``; raise StoreError where the disk refuses."""
+
+        def written(head: _Head) -> None:
+            self.store.write_ranking_batches(head.watched(self.stream), lambda: self._markdown(head))
+
+        self._head = self._through(written)
+        self._written = True
+
+    def printed(self, problems: Sequence[str] = ()) -> bool:
+        """Show the first Families; tell whether that could be written. problems: what there is to say beside these."""
+        head = self._passed()
+        said, counts = (*self.stream.problems, *problems), in_order(head.counts)
+        state = state_of(self.store)
+        # What a run in another state was left with may lack the latest.
+        kept = self._written or (state == FINISHED and self.store.ranking_path.exists())
+        notes = self._notes(head, kept=kept)
+        path, table = self.store.path, head.table
+        return printed(lambda: show(path, table, self.top, said, notes=notes, state=state, counts=counts))
+
+    def _passed(self) -> _Head:
+        """What is known when all has passed by."""
+        if self._head is None:
+            self._head = self._through(lambda head: deque(head.watched(self.stream), maxlen=0))
+        return self._head
+
+    def _through(self, use: Callable[[_Head], object]) -> _Head:
+        """Let all pass by, to be used; anew without a file that turns out to be damaged, which is set aside then."""
+        while True:
+            head = _Head()
+            try:
+                use(head)
+            except DamagedError:
+                continue
+            return head
+
+    def _markdown(self, head: _Head) -> str:
+        counts = in_order(head.counts)
+        return markdown(self.store.path, head.table, self.top, notes=self._notes(head, kept=True), counts=counts)
+
+    def _notes(self, head: _Head, *, kept: bool) -> list[str]:
+        """Say what is not shown. kept: whether the file has all rows."""
+        notes, shown = list(self.stream.notes), head.table.num_rows
+        if shown < head.rows:
+            where = "all are in ranking.parquet" if kept else "`rank` writes all to ranking.parquet"
+            notes.append(f"only the first {shown:,} of {head.rows:,} candidates are shown: {where}")
+        if self.stream.devices > 1:
+            notes.append(f"the {self.stream.devices} devices are not set beside one another: the run is too large")
+        return notes
 
 
 def _whole_families(batch: pa.Table, most: int) -> pa.Table:
@@ -79,12 +131,3 @@ def _whole_families(batch: pa.Table, most: int) -> pa.Table:
     while whole and all(each[whole - 1].as_py() for each in same):
         whole -= 1
     return batch.slice(0, whole)
-
-
-def _left_out(stream: RankingStream, head: _Head) -> Iterator[str]:
-    if head.table.num_rows < head.rows:
-        yield (
-            f"only the first {head.table.num_rows:,} of {head.rows:,} candidates are shown: all are in ranking.parquet"
-        )
-    if stream.devices > 1:
-        yield f"the {stream.devices} devices are not set beside one another: the run is too large"

@@ -1,7 +1,7 @@
 """A ranking on standard output: tables for a person, one JSON object, or a CSV row a Candidate."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,13 +13,21 @@ from orchestrator.printing import printed_as
 from orchestrator.ranking import Ranking
 from orchestrator.run_state import UNKNOWN, state
 from orchestrator.store import RunStore
-from orchestrator.tables import status_counts
+from orchestrator.tables import FamilyTable, status_counts
 from orchestrator.terminal import footer, show
 
 
-def printed_ranking(form: str, store: RunStore, ranking: Ranking, top: int, problems: Sequence[str] = ()) -> bool:
+def printed_ranking(
+    form: str,
+    store: RunStore,
+    ranking: Ranking,
+    top: int,
+    problems: Sequence[str] = (),
+    families: Callable[[], Sequence[FamilyTable]] | None = None,
+) -> bool:
     """Print in the form that is asked for; tell whether it could be written. problems: what there is beside ranking's.
 
+    families: makes ``family_tables`` of it, where they are needed elsewhere too.
     Where that is no table, what is said of the run beside it is on standard error.
     """
     said, known = (*ranking.problems, *problems), state_of(store)
@@ -28,7 +36,14 @@ def printed_ranking(form: str, store: RunStore, ranking: Ranking, top: int, prob
     return printed_as(
         form,
         tables=lambda: show(
-            store.path, ranking.table, top, said, notes=ranking.notes, fleets=ranking.fleets, state=known
+            store.path,
+            ranking.table,
+            top,
+            said,
+            families=families() if families else None,
+            notes=ranking.notes,
+            fleets=ranking.fleets,
+            state=known,
         ),
         document=lambda: document(store, ranking, problems),
         table=lambda: csv_table(ranking),

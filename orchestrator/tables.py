@@ -36,6 +36,13 @@ _FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff")}
 _FAMILY = ("gpu", "protocol", "protocol_version", "l2", "power", "family_id")
 DIMENSIONS = ("h", "d_ff", "a", "kv", "head_dim", "v", "experts", "topk", "ep", "layers", "tp", "batch", "seq")
 """What a Family's title names, where all its Candidates share it."""
+_READ = (
+    *(*_FAMILY, *DIMENSIONS, "role", "dtype", "passes", "axis", "value", "baseline", "params", "mlp_params"),
+    *("align_local", "rank", "tie_group", "relative", "relative_low", "relative_high", "speedup", "speedup_low"),
+    *("speedup_high", "tflops", "seconds", "rounds", "resolved", "stop_reason", "throttled", "status", "message"),
+    "parts",
+)
+"""Columns that are read: to make Python values of the others takes as long again."""
 _LAYERS = ("layers, ms",)
 _MOST_PART_COLUMNS = 2  # as many as fit into 80 columns
 _LONGEST_MESSAGE = 200
@@ -64,7 +71,7 @@ class FamilyTable(TextTable):
 
 def family_tables(ranking: pa.Table, top: int) -> Iterator[FamilyTable]:
     """Yield one table per Family of a ranking (RANKING_SCHEMA), in its order: the baseline, then the best ``top``."""
-    rows = ranking.to_pylist()
+    rows = ranking.select(list(_READ)).to_pylist()
     for _, family in itertools.groupby(rows, key=lambda row: tuple(row[name] for name in _FAMILY)):
         yield _family_table(list(family), top)
 

@@ -1,7 +1,7 @@
 """A ranking in the terminal and in Markdown: the same tables, once drawn by rich, once as text."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,17 +12,11 @@ from orchestrator import drawing
 from orchestrator.fleet import Fleet
 from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
 from orchestrator.run_state import FINISHED, next_command
-from orchestrator.tables import LEGEND, TextTable, family_tables, status_counts
+from orchestrator.tables import LEGEND, FamilyTable, TextTable, family_tables, status_counts
 
 MOST_DEVICES = 20
 """Devices of a model that the terminal shows."""
 NOTHING = "nothing was measured in this run"
-
-
-def family_renderables(ranking: pa.Table, top: int, width: int = 80) -> Iterator[RenderableType]:
-    """Yield each Family's table; the last columns are left out where they do not fit."""
-    for family in family_tables(ranking, top):
-        yield _renderable(family, width)
 
 
 def footer(
@@ -52,15 +46,18 @@ def show(
     fleets: Sequence[Fleet] = (),
     state: str = FINISHED,
     counts: Mapping[str, int] | None = None,
+    families: Sequence[FamilyTable] | None = None,
 ) -> None:
     """Print the whole ranking, then the devices; colour only on a terminal, and not under ``NO_COLOR``.
 
-    state: of the run, which decides what is useful next. counts: as ``footer`` takes it.
+    state: of the run, which decides what is useful next. counts: as ``footer`` takes it. families: ``family_tables`` of
+    the ranking, where they are made already.
     """
+    found = family_tables(ranking, top) if families is None else families
 
     def draw(console: Console) -> None:
-        for renderable in family_renderables(ranking, top, console.width):
-            console.print(renderable)
+        # All at once: each call takes as long as a table does.
+        console.print(Group(*(_renderable(family, console.width) for family in found)))
         if ranking.num_rows:
             console.print(Text(LEGEND, style="dim"))
         for fleet in fleet_tables(fleets, MOST_DEVICES):
@@ -84,12 +81,13 @@ def markdown(
     notes: Sequence[str] = (),
     fleets: Sequence[Fleet] = (),
     counts: Mapping[str, int] | None = None,
+    families: Sequence[FamilyTable] | None = None,
 ) -> str:
-    """Return the tables as Markdown: what ``ranking.md`` holds. counts: as ``footer`` takes it."""
+    """Return the tables as Markdown: what ``ranking.md`` holds. counts, families: as ``show`` takes them."""
     counts = status_counts(ranking) if counts is None else counts
     blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(counts)}."]
     blocks += map(escaped, notes)
-    for family in family_tables(ranking, top):
+    for family in family_tables(ranking, top) if families is None else families:
         blocks += markdown_blocks(family)
     blocks += [LEGEND] if ranking.num_rows else []
     for table in fleet_tables(fleets):
@@ -98,9 +96,9 @@ def markdown(
 
 
 def _renderable(table: TextTable, width: int) -> RenderableType:
-    notes = [Text(note, style="yellow") for note in table.notes]
+    notes = [drawing.Line(note, "yellow") for note in table.notes]
     drawn = [drawing.table(table.columns, table.rows, width, leads=table.leads)] if table.rows else []
-    return Group(Text(table.title, style="bold cyan"), *notes, *drawn, Text())
+    return Group(drawing.Line(table.title, "bold cyan"), *notes, *drawn, drawing.Line(""))
 
 
 def markdown_blocks(table: TextTable) -> list[str]:

@@ -2,12 +2,15 @@
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import StoreError
-from orchestrator.forms import TABLES
 from orchestrator.schema import Rank
 from orchestrator.verbs.arguments import add_forms, positive
 from orchestrator.verbs.common import add_run
+
+if TYPE_CHECKING:
+    from orchestrator.store import RunStore
 
 RANKING = "the whole ranking"
 
@@ -28,27 +31,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Rank, write ``ranking.parquet`` and ``ranking.md``, and print; 1 where a shard could not be read."""
-    from orchestrator.large_ranking import LARGE, rank_large
-    from orchestrator.ranking import rank
-    from orchestrator.ranking_output import printed_ranking
-    from orchestrator.ranking_stream import RankingStream
+    from orchestrator.ranked_run import rank_run
     from orchestrator.runs import find_run
-    from orchestrator.spool import Origin
-    from orchestrator.terminal import markdown
-    from orchestrator.transfer import upload
 
     store = find_run(arguments.run, arguments.dir, arguments.spool)
     top = arguments.top or store.manifest().get("config", {}).get("rank", {}).get("top", Rank().top)
-    stream = RankingStream(store.reader(), arguments.include_suspects)
-    if arguments.form == TABLES and stream.rows > LARGE:
-        return rank_large(store, stream, top)
-    ranking = rank(store, include_suspects=arguments.include_suspects, reader=stream.reader)
-    whole = printed_ranking(arguments.form, store, ranking, top)
-    text = markdown(store.path, ranking.table, top, notes=ranking.notes, fleets=ranking.fleets)
+    ranked = rank_run(store, top, arguments.form, include_suspects=arguments.include_suspects)
+    if ranked.large:
+        ranked.write()
+        whole = ranked.printed()
+        _sent(store)
+        return int(not whole or bool(ranked.problems))
+    whole = ranked.printed()
     try:
-        store.write_ranking(ranking.table, text)
-        if Origin.of(store.path) is not None:
-            upload(store.path)
+        ranked.write()
+        _sent(store)
     except StoreError as error:  # somebody else's run, an archive: the tables are what was asked for
         sys.stderr.write(f"the ranking was not written everywhere: {error}\n")
-    return int(not whole or bool(ranking.problems))
+    return int(not whole or bool(ranked.problems))
+
+
+def _sent(store: "RunStore") -> None:
+    """Send what was written of a run that belongs in a store."""
+    from orchestrator.spool import Origin
+    from orchestrator.transfer import upload
+
+    if Origin.of(store.path) is not None:
+        upload(store.path)

@@ -5,7 +5,7 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,12 @@ from orchestrator.words import Key
 
 if TYPE_CHECKING:
     from orchestrator.driver import SweepResult
-    from orchestrator.ranking import Ranking
     from orchestrator.resume import Former
     from orchestrator.store import RunStore
 
 log = logging.getLogger(__name__)
 
-MODULES = ("orchestrator.driver", "orchestrator.ranking", "orchestrator.ranking_output")
+MODULES = ("orchestrator.driver", "orchestrator.ranked_run")
 """What a sweep needs later, imported while Ray starts."""
 
 RESUME_HELP = """\
@@ -168,17 +167,17 @@ def _finished(place: Results, code: int) -> int:
 
 def _nothing_to_do(config: Config, store: "RunStore", former: "Former", form: str) -> int:
     """Show what there is; a run whose driver was stopped between its last Shard and its ranking is concluded."""
-    from orchestrator.ranking import rank
+    from orchestrator.ranked_run import rank_run
 
     sys.stderr.write(f"{store.path}: nothing to do: every family has been measured or has failed\n")
-    ranking = rank(store)
+    ranked = rank_run(store, config.rank.top, form)
     manifest = store.manifest()
     if manifest.get("status") != "finished":
-        _write_ranking(config, store, ranking)
+        ranked.write()
         facts = {} if manifest.get("plan_hash") else _manifest(config, expand_space(config))
         store.write_manifest({**facts, **manifest, "ended_utc": _now(), "status": "finished", **_counts(former)})
-    whole = _print(config, store, ranking, form)
-    return int(bool(ranking.problems) or not whole)
+    whole = ranked.printed()
+    return int(bool(ranked.problems) or not whole)
 
 
 def _fallback(config: Config) -> Config:
@@ -248,15 +247,15 @@ def _conclude(
     former: "Former | None" = None,
 ) -> int:
     """Rank, write and print; the exit code tells how the sweep ended."""
-    from orchestrator.ranking import rank
+    from orchestrator.ranked_run import rank_run
     from orchestrator.suspects import STATUS as SUSPECT
 
     if result.interrupted and former is None and not store.shard_paths():
         store.discard()
         sys.stderr.write("interrupted before anything was measured: no run is kept\n")
         return result.exit_code
-    ranking = rank(store)
-    _write_ranking(config, store, ranking)
+    ranked = rank_run(store, config.rank.top, form)
+    ranked.write()
     laps.end("rank")
     sys.stderr.write(f"{told(laps.rounded())}\n")
     counts = _counts(former, result)
@@ -272,9 +271,8 @@ def _conclude(
     problems = [result.problem] if result.problem else []
     if result.unfinished:
         problems.append(f"not all: {result.unfinished} bundles were not measured")
-    whole = _print(config, store, ranking, form, problems)
-    statuses = set(ranking.table["status"].to_pylist())
-    failed = counts["failures"] or ranking.problems or "ok" not in statuses or SUSPECT in statuses
+    whole = ranked.printed(problems)
+    failed = counts["failures"] or ranked.problems or "ok" not in ranked.statuses or SUSPECT in ranked.statuses
     return INTERRUPTED if interrupts.requested() else result.exit_code or int(bool(failed) or not whole)
 
 
@@ -314,22 +312,9 @@ def broken_off(
 
 
 def _show(config: Config, store: "RunStore", form: str) -> None:
-    from orchestrator.ranking import rank
+    from orchestrator.ranked_run import rank_run
 
-    _print(config, store, rank(store), form)
-
-
-def _write_ranking(config: Config, store: "RunStore", ranking: "Ranking") -> None:
-    from orchestrator.terminal import markdown
-
-    text = markdown(store.path, ranking.table, config.rank.top, notes=ranking.notes, fleets=ranking.fleets)
-    store.write_ranking(ranking.table, text)
-
-
-def _print(config: Config, store: "RunStore", ranking: "Ranking", form: str, problems: Sequence[str] = ()) -> bool:
-    from orchestrator.ranking_output import printed_ranking
-
-    return printed_ranking(form, store, ranking, config.rank.top, problems)
+    rank_run(store, config.rank.top, form).printed()
 
 
 def run_name(config: Config) -> str:
