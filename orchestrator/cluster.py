@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.errors import ClusterError
 from orchestrator.lifeline import Lifeline
-from orchestrator.local_ray import gpus_here, lean, reserved_port
+from orchestrator.local_ray import gpus_here, lean, on_node, reserved_port
 from orchestrator.schema import Cluster
 from tasks.records import DeviceInfo
 
@@ -69,30 +69,42 @@ def connect(cluster: Cluster, meanwhile: Sequence[str] = ()) -> Iterator[bool]:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     origin = "cluster.address" if cluster.address else "RAY_ADDRESS"
     check_address(address, min(PROBE_S, cluster.start_timeout_s), origin)
-    _prepare_environment(local=address == "local")
-    options = _init_options(cluster, local=address == "local")
-    with _session(address, options, meanwhile):
-        yield address == "local"
+    local = address == "local"
+    if local:
+        _prepare_environment()
+        _prepare_workers()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with ExitStack() as stack:
+        starting = lean(stack.enter_context(reserved_port())) if local else nullcontext()
+        stack.enter_context(_session(address, _init_options(cluster, local=local), meanwhile, starting))
+        yield local
 
 
 @contextmanager
-def attach(address: str, token: str | None, meanwhile: Sequence[str] = ()) -> Iterator[None]:
+def attach(address: str, token: str | None, node: str, meanwhile: Sequence[str] = ()) -> Iterator[None]:
     """Be connected to a kept Ray (orchestrator.kept), whose workers have WORKER_ENVIRONMENT and this very code.
+
+    node: the id of its node here.
 
     Raises:
         ClusterError: no Ray answers there.
     """
     check_address(address, PROBE_S, "the kept Ray")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    _prepare_environment()
     if token and not any(name.startswith("RAY_AUTH_") for name in os.environ):
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
-    with _session(address, QUIETLY, meanwhile):
+    with _session(address, QUIETLY, meanwhile, on_node(node)):
         yield
 
 
 @contextmanager
-def _session(address: str, options: Mapping[str, Any], meanwhile: Sequence[str]) -> Iterator[None]:
-    """Be connected, to a Ray that is started for it where the address is local."""
+def _session(
+    address: str,
+    options: Mapping[str, Any],
+    meanwhile: Sequence[str],
+    starting: AbstractContextManager[None],
+) -> Iterator[None]:
+    """Be connected, to a Ray that is started for it where the address is local. starting: in which this happens."""
     import ray
 
     if ray.is_initialized():
@@ -100,7 +112,6 @@ def _session(address: str, options: Mapping[str, Any], meanwhile: Sequence[str])
     with ExitStack() as stack:
         loading = stack.enter_context(ThreadPoolExecutor(max_workers=1))
         loading.submit(lambda: [importlib.import_module(name) for name in meanwhile])
-        starting = lean(stack.enter_context(reserved_port())) if address == "local" else nullcontext()
         try:
             with starting:
                 ray.init(address=address, **options)
@@ -231,15 +242,20 @@ def own_token() -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
-def _prepare_environment(*, local: bool) -> None:
+def _prepare_environment() -> None:
+    """Settings for a Ray of this command's own, or a kept one."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if local:
-        # Workers inherit it. By Ray's runtime environment the first worker would be ready some seconds later.
-        os.environ.update(WORKER_ENVIRONMENT)
-        _share_path()
-        # The worker that Ray starts ahead of need imports torch while the driver connects.
-        os.environ.setdefault("RAY_preload_python_modules", WORKER_MODULE)
-        own_token()
+    # Its workers run by this Python whatever started it, so that nobody need look for `uv run` among our ancestors.
+    os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+
+
+def _prepare_workers() -> None:
+    # Workers inherit it. By Ray's runtime environment the first worker would be ready some seconds later.
+    os.environ.update(WORKER_ENVIRONMENT)
+    _share_path()
+    # The worker that Ray starts ahead of need imports torch while the driver connects.
+    os.environ.setdefault("RAY_preload_python_modules", WORKER_MODULE)
+    own_token()
 
 
 def _share_path() -> None:

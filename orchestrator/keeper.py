@@ -70,8 +70,8 @@ def main(arguments: Sequence[str]) -> int:
 def _reached(like: dict[str, str]) -> Ray:
     import ray
 
-    address = ray.get_runtime_context().gcs_address
-    return Ray(address=address, token=os.environ.get("RAY_AUTH_TOKEN"), like=like)
+    here = ray.get_runtime_context()
+    return Ray(address=here.gcs_address, token=os.environ.get("RAY_AUTH_TOKEN"), node=here.get_node_id(), like=like)
 
 
 def _lives(lifeline: Lifeline) -> bool:

@@ -21,10 +21,11 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ray:
-    """How to reach a kept Ray. like: orchestrator.likeness of the command that started it."""
+    """How to reach a kept Ray. node: its only one. like: orchestrator.likeness of the command that started it."""
 
     address: str
     token: str | None
+    node: str
     like: Mapping[str, str]
 
 

@@ -45,6 +45,19 @@ def lean(agent_port: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def on_node(node_id: str) -> Iterator[None]:
+    """Have ``ray.init`` in this context connect through a node of this host that is known.
+
+    By default it looks for one in the command lines of all processes.
+    """
+    from ray._private import services
+
+    with ExitStack() as stack:
+        _replace(stack, services, "find_node_ids", lambda _: lambda: {node_id})
+        yield
+
+
 def gpus_here(environment: Mapping[str, str], devices: Path = Path("/dev")) -> int:
     """How many NVIDIA GPUs a Ray here will find, told without their driver; for others 0."""
     found = len(list(devices.glob("nvidia[0-9]*")))

@@ -19,7 +19,7 @@ from orchestrator.kept_now import kept_now
 from orchestrator.kept_place import Place, Ray, Use, locked
 from orchestrator.schema import Cluster
 
-RAY = Ray(address="10.0.0.1:6379", token="secret", like={"python": "3.11"})
+RAY = Ray(address="10.0.0.1:6379", token="secret", node="n", like={"python": "3.11"})
 LEFT = {"GPU-1": "NVIDIA L4", "GPU-2": "NVIDIA H200"}
 
 

@@ -1,10 +1,12 @@
 """``run``: plan, measure, rank, print and write a sweep."""
 
 import argparse
+import importlib
 import itertools
 import logging
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -32,8 +34,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MODULES = ("orchestrator.driver", "orchestrator.ranked_run")
-"""What a sweep needs later, imported while Ray starts."""
+MODULES = ("orchestrator.driver",)
+"""What a sweep begins with, imported while Ray starts."""
+AFTERWARDS = "orchestrator.ranked_run"
+AFTERWARDS_S = 0.3
+"""What it ends with, imported so long after its beginning: a kept worker has its work by then, and the driver waits."""
 
 RESUME_HELP = """\
 resume=latest, resume=RUN  go on with a run: what it measured stays, the rest is measured
@@ -110,7 +115,7 @@ def _connected(config: Config, outer: ExitStack, laps: Laps) -> Iterator[tuple[b
             hold = inner.enter_context(held(config.cluster, meanwhile=MODULES))
             own_ray = hold is not None or inner.enter_context(cluster.connect(config.cluster, MODULES))
             if hold is not None:
-                inner.enter_context(cluster.attach(hold.ray.address, hold.ray.token, MODULES))
+                inner.enter_context(cluster.attach(hold.ray.address, hold.ray.token, hold.ray.node, MODULES))
             interrupts = outer.enter_context(interruptible())
         laps.end("ray")
         log.info("connected")
@@ -218,7 +223,7 @@ def _measure(
     from orchestrator import progress
     from orchestrator.driver import sweep
 
-    with progress.show(expansion.bundles, Console(stderr=True)) as board:
+    with _loading(), progress.show(expansion.bundles, Console(stderr=True)) as board:
         result = sweep(
             config,
             expansion.bundles,
@@ -235,6 +240,17 @@ def _measure(
         hold.kept = {device.uuid: device.gpu for device in result.left}
     log.info("swept")
     return result
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    later = threading.Timer(AFTERWARDS_S, importlib.import_module, (AFTERWARDS,))
+    later.daemon = True
+    later.start()
+    try:
+        yield
+    finally:
+        later.cancel()
 
 
 def _conclude(
