@@ -112,22 +112,8 @@ def sweep(
         measure = WITH_KERNELS
     spec = _spec(config, code_version, plan_hash, open_device=open_device, measure=measure)
     engine = RayEngine(spec, _places(config.cluster.gpu), own_ray=own_ray, rota=Rota(spec) if kept else None)
-    before = former or Former()
-    every_device = config.cluster.gpu == "all" or config.cluster.placement == "replicate"
     with Ledger(store, spec, config.run.max_failure_share) as ledger:
-        dispatcher = Dispatcher(
-            engine=engine,
-            lanes=Lanes(bundles, config.cluster.placement, before.earlier, progress.expect),
-            recorder=ledger,
-            board=progress,
-            canaries=_canaries(config, bundles, before),
-            accepts=Accepts(config.cluster.gpu, progress, before),
-            max_workers=config.cluster.max_gpus,
-            every_device=every_device,
-            start_timeout_s=config.cluster.start_timeout_s,
-            leave=engine.leave if kept and config.cluster.keep_s else None,
-            deadline_s=lambda bundle, device: deadline_s(bundle, device, spec.timing, config.run.least_deadline_s),
-        )
+        dispatcher = _dispatcher(config, bundles, engine, ledger, progress, former or Former(), kept=kept)
         problem, interrupted = _run(dispatcher, interrupts)
     if engine.lost and not ledger.bundles:
         raise ClusterError(problem)
@@ -144,6 +130,32 @@ def sweep(
         ready_at=dispatcher.ready_at,
         spent=ledger.spent,
         left=tuple(dispatcher.left),
+    )
+
+
+def _dispatcher(
+    config: Config,
+    bundles: Sequence[Bundle],
+    engine: "RayEngine",
+    ledger: Ledger,
+    progress: Board,
+    former: Former,
+    *,
+    kept: bool,
+) -> Dispatcher:
+    chosen, timing = config.cluster, config.timing
+    return Dispatcher(
+        engine=engine,
+        lanes=Lanes(bundles, chosen.placement, former.earlier, progress.expect),
+        recorder=ledger,
+        board=progress,
+        canaries=_canaries(config, bundles, former),
+        accepts=Accepts(chosen.gpu, progress, former),
+        max_workers=chosen.max_gpus,
+        every_device=chosen.gpu == "all" or chosen.placement == "replicate",
+        start_timeout_s=chosen.start_timeout_s,
+        leave=engine.leave if kept and chosen.keep_s else None,
+        deadline_s=lambda bundle, device: deadline_s(bundle, device, timing, config.run.least_deadline_s),
     )
 
 
