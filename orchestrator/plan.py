@@ -158,11 +158,12 @@ def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
     prepare = PREPARE_S * count + PREPARE_CALLS * once
     race = work.rivals > 1
     least = np.where(race, timing.least_rounds, timing.lone_rounds)
-    rounds = least + np.floor(timing.most_seconds / round_s).astype(np.int64)
+    few, many = (_search(work.rivals, timing, near) for near in (1, LEVEL))
+    most_s = np.where(many.levels > 0, timing.search_seconds, timing.most_seconds)
+    rounds = least + np.floor(most_s / (many.racing * round_s)).astype(np.int64)
     # At worst one leaves at the last look: those that stay get the least rounds after the one then in flight.
     rounds += np.where(race, least + 1, 0)
     rounds = np.minimum(timing.max_rounds, rounds)
-    few, many = (_search(work.rivals, timing, near) for near in (1, LEVEL))
     return _Estimates(
         least_s=few.prepared * prepare + (few.levels + few.racing * least) * round_s,
         most_s=many.prepared * prepare + (many.levels + many.racing * rounds) * round_s,

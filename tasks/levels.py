@@ -11,15 +11,15 @@ from tasks.wide import LEVEL_ROUNDS, Search
 
 
 class Levels:
-    """gemms: those of the level. rounds: how many it has; None for the race, the last one."""
+    """gemms: those of the level. rounds: how many it has; None for the race, the last one. wide: whether there are more."""
 
     def __init__(self, bundle: Bundle, timing: Timing) -> None:
         self._bundle = bundle
         self._searches = [(family, Search(family)) for family in bundle.families]
-        self._wide = timing.goal == "top" and any(search.wide for _, search in self._searches)
+        self.wide = timing.goal == "top" and any(search.wide for _, search in self._searches)
         self._asked: set[Gemm] = set()
-        self.rounds = LEVEL_ROUNDS if self._wide else None
-        self.gemms = self._of([search.first() for _, search in self._searches]) if self._wide else bundle.gemms
+        self.rounds = LEVEL_ROUNDS if self.wide else None
+        self.gemms = self._of([search.first() for _, search in self._searches]) if self.wide else bundle.gemms
 
     def following(self, comparisons: Sequence[Comparison]) -> None:
         """Go on to what follows from a level that compared each Family so."""
@@ -31,7 +31,7 @@ class Levels:
 
     def left_out(self) -> list[GemmFacts]:
         """Facts of the Gemms that were not worth measuring, with the reason."""
-        if not self._wide:
+        if not self.wide:
             return []
         reasons: dict[str, str] = {}
         for family, search in self._searches:

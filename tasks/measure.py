@@ -60,7 +60,7 @@ def _interleaved(
     first_round = redone = 0
     while True:
         ready.make(levels.gemms)
-        sampler.join(ready.live(levels.gemms), levels.rounds)
+        sampler.join(ready.live(levels.gemms), levels.rounds, searched=levels.wide)
         telemetry, seconds, reason = rounds_of(device, bundle, sampler, ready.visits, report, stop)
         measuring += seconds
         taken.append(telemetry)

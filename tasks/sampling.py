@@ -38,6 +38,7 @@ class Sampler:
         self._level: int | None = None  # so many rounds in which nobody leaves, before others join
         self._left_at = 0  # rounds that the first Candidate to leave was in: the others get the least rounds after them
         self._least_s: float | None = None  # when the least rounds were done
+        self._most_s = timing.most_seconds  # beyond them
         self.samples: list[Sample] = []
         self.resolved = False  # the goal is reached: the order of all, or who is best
 
@@ -66,11 +67,12 @@ class Sampler:
         most = self._timing.max_rounds if self._level is None else self._level
         return self._planned - self._first - self._joined < most
 
-    def join(self, live: Sequence[int], level: int | None = None) -> None:
+    def join(self, live: Sequence[int], level: int | None = None, *, searched: bool = False) -> None:
         """From the next round on visit these, until they are compared; or for so many rounds that are only a level.
 
-        No round may be in flight.
+        No round may be in flight. searched: whether they are what levels have left, or will leave.
         """
+        self._most_s = self._timing.search_seconds if searched else self._timing.most_seconds
         self._live, self._level, self._joined = list(live), level, self.rounds
         self._left_at, self._least_s, self.resolved = 0, None, False
 
@@ -102,7 +104,7 @@ class Sampler:
             return "resolved" if self._timing.goal == "full" else "best_found"
         if self.together >= self._timing.max_rounds:
             return "max_rounds"
-        if elapsed_s - (self._least_s or 0.0) + round_s > self._timing.most_seconds:
+        if elapsed_s - (self._least_s or 0.0) + round_s > self._most_s:
             return "max_seconds"
         return None
 

@@ -35,6 +35,9 @@ EARLY_ROUNDS = 2
 MAX_SECONDS = {"full": 1.5, "top": 1.0}
 """Seconds beyond the least rounds, by the goal, where ``max_seconds`` does not say."""
 
+SEARCH_SECONDS = 2.5
+"""The same for the race of very many Candidates that a search from coarse to fine has left (tasks.wide)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
@@ -72,6 +75,11 @@ class Timing:
     def most_seconds(self) -> float:
         """Seconds beyond the least rounds after which a Family stops."""
         return MAX_SECONDS[self.goal] if self.max_seconds is None else self.max_seconds
+
+    @property
+    def search_seconds(self) -> float:
+        """Seconds beyond the least rounds after which the race at the end of a search stops."""
+        return SEARCH_SECONDS if self.max_seconds is None else self.max_seconds
 
     def _least(self, goal: str) -> int:
         return min(self.max_rounds, MIN_ROUNDS[goal]) if self.min_rounds is None else self.min_rounds

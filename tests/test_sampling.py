@@ -206,6 +206,31 @@ def test_it_stops_at_the_time_cap_but_never_before_the_least_rounds() -> None:
     assert not sampler.resolved
 
 
+def test_what_a_search_has_left_races_for_longer() -> None:
+    sampler = Sampler(as_bundle(FAMILY), Timing(), ())
+    for searched, most_s in ((False, 1.0), (True, 2.5)):
+        sampler.join([0, 1], searched=searched)
+        for turn in range(4):
+            number, order = sampler.next_round()
+            sampler.record(
+                [
+                    Sample(
+                        gemm_id=FAMILY.gemms[i].gemm_id,
+                        round=number,
+                        position=place,
+                        calls=1,
+                        lead_calls=1,
+                        seconds=(1.0, 1.4, 0.8, 1.2)[(turn + 2 * i) % 4],
+                    )
+                    for place, i in enumerate(order)
+                ]
+            )
+        assert sampler.stop_reason(10.0, 0.0) is None  # the least rounds were done by now
+        assert sampler.stop_reason(10.0 + most_s - 0.01, 0.0) is None
+        assert sampler.stop_reason(10.0 + most_s + 0.01, 0.0) == "max_seconds"
+    assert Timing(max_seconds=0.3).search_seconds == 0.3
+
+
 def test_nothing_alive_is_nothing_to_do() -> None:
     sampler = Sampler(as_bundle(FAMILY), Timing(goal="full"), [])
     assert sampler.stop_reason(0.0, 0.0) == "nothing"
