@@ -11,7 +11,7 @@ from tasks.wide import LEVEL_ROUNDS, Search
 
 
 class Levels:
-    """gemms: those of the level. rounds: how many it has; None for the race, the last one. wide: whether there are more."""
+    """gemms: those of the level. rounds: how many it has; None for the race, the last one. wide: whether others are."""
 
     def __init__(self, bundle: Bundle, timing: Timing) -> None:
         self._bundle = bundle
