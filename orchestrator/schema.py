@@ -256,8 +256,8 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
         ),
         "max_rounds": _meta("rounds after which a family stops", Integer(high=100_000)),
         "max_seconds": _meta(
-            "measuring seconds beyond the least rounds after which a family stops; null: 1, 1.5 by goal=full, 2.5 after a "
-            "search",
+            "measuring seconds beyond the least rounds after which a family stops; null: 1, 1.5 by goal=full, 2.5 "
+            "after a search",
             Number(above=0, high=86400, optional=True),
         ),
         "tie_pct": _meta("difference in percent below which two candidates tie", Number(low=0, below=100)),
