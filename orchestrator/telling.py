@@ -58,18 +58,21 @@ class Telling:
     def get(self) -> list[Told]:
         """Wait for what is to be passed on next; nothing at the end."""
         found: list[Told] = []
-        while not self._ended and (not found or self._patience(found) > 0):
+        while not self._ended:
+            patience = self._patience(found) if found else None
+            if patience is not None and patience <= 0:
+                break
             try:
-                report = self._queue.get(timeout=self._patience(found) if found else None)
+                report = self._queue.get(timeout=patience)
             except Empty:
                 break
             if found and isinstance(found[-1], Progress):
                 found.pop()  # more can be said
             if report is None:
                 self._ended = True
-            else:
-                found.append(report)
-            if report is not None and report is self._awaited:
+                break
+            found.append(report)
+            if report is self._awaited:
                 break
         return found
 

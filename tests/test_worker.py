@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -158,6 +158,14 @@ def test_a_result_does_not_wait_for_a_bundle_that_hangs() -> None:
     began = time.monotonic()
     assert telling.get() == [result(1)]
     assert time.monotonic() - began < PROGRESS_EVERY_S / 2
+
+
+def test_patience_that_ends_while_it_is_looked_at_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = count(0.0, 0.8 * GATHER_S)
+    monkeypatch.setattr("orchestrator.telling.time.monotonic", lambda: next(looks))
+    telling = Telling()
+    telling.put(result(1))
+    assert telling.get() == [result(1)]
 
 
 def test_several_bundles_of_a_call_are_measured_in_their_order() -> None:
