@@ -163,6 +163,7 @@ def compare_raced(log_cost: Floats, tie_pct: float, confidence: float, looks: in
     gone = np.where(slow, counts, rounds[:, None]).min(axis=1)
     until = np.where(rounds - gone >= MIN_ROUNDS, gone, 0)
     until = np.where(slow.any(axis=1), until, 0)
+    # By all of its rounds, as ``compare`` divides by them: to the last bit.
     shift = np.where(slow, _moved(level, rounds, until)[:, None] * counts / counts, 0.0)
     compared = np.arange(len(level))[:, None] >= until
     return Raced(

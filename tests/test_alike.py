@@ -7,18 +7,14 @@ from hypothesis import strategies as st
 
 from orchestrator.alike import compare_alike
 from tasks.statistics import compare
+from tests.kinds import KINDS
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     rounds=st.sampled_from([1, 2, 3, 10, 11, 20, 31]),  # with four to nine, none is compared so
     families=st.integers(1, 6),
-    candidates=st.integers(2, 7),
-    noise=st.sampled_from([0.0, 1e-4, 3e-3, 0.05]),
-    tie_pct=st.sampled_from([0.0, 0.5, 2.0]),
-    looks=st.sampled_from([1, 5]),
-    coarse=st.booleans(),
-    seed=st.integers(0, 2**32 - 1),
+    **KINDS,
 )
 def test_many_families_are_compared_as_each_alone(
     rounds: int, families: int, candidates: int, noise: float, tie_pct: float, looks: int, coarse: bool, seed: int

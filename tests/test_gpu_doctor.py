@@ -173,4 +173,4 @@ def test_the_verb_sees_what_ray_nvml_and_torch_see(tmp_path: Path, by_torch: dic
     assert by_torch["uuid"] in {gpu["uuid"] for gpu in node["facts"]["gpus"]}
     rules = {finding["rule"] for finding in found["findings"] if finding["severity"] == "problem"}
     # what a shared machine may have; nothing else is wrong with it
-    assert rules <= {"gpu_in_use", "kept_ray", "gpu_memory", "power_limit", "ecc_errors"}, found["findings"]
+    assert rules <= {"gpu_in_use", "gpu_memory", "power_limit", "ecc_errors"}, found["findings"]

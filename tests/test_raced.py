@@ -11,6 +11,7 @@ from orchestrator.raced import Raced, compare_raced
 from tasks.comparison import Comparison
 from tasks.location import Floats
 from tasks.statistics import compare
+from tests.kinds import KINDS
 
 ROUNDS = [1, 2, 3, 4, 5, 7, 9, 10, 13, 20, 31]
 LEAVES = [1, 2, 3, 4, 6, 9, 13, 20]
@@ -49,12 +50,7 @@ def assert_same(found: Raced, number: int, alone: Comparison) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     rounds=st.lists(st.sampled_from(ROUNDS), min_size=1, max_size=5),
-    candidates=st.integers(2, 7),
-    noise=st.sampled_from([0.0, 1e-4, 3e-3, 0.05]),
-    tie_pct=st.sampled_from([0.0, 0.5, 2.0]),
-    looks=st.sampled_from([1, 5]),
-    coarse=st.booleans(),
-    seed=st.integers(0, 2**32 - 1),
+    **KINDS,
 )
 def test_many_families_are_compared_as_each_alone(
     rounds: list[int], candidates: int, noise: float, tie_pct: float, looks: int, coarse: bool, seed: int
