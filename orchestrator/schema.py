@@ -269,7 +269,10 @@ def _timing_metadata() -> dict[str, dict[str, Any]]:
             "untimed calls at the start of a visit; null: 1, or 0 before a single long call",
             Integer(low=0, high=1000, optional=True),
         ),
-        "visit_us": _meta("microseconds that the timed calls of a visit fill", Number(above=0, high=1e7)),
+        "visit_us": _meta(
+            "microseconds that the timed calls of a visit fill; more, up to four times, for calls below 20",
+            Number(above=0, high=1e7),
+        ),
         "soak_min_s": _meta("least seconds of load before the first family", seconds),
         "soak_max_s": _meta("most seconds of load before the first family", seconds),
         "warmup_s": _meta("seconds of load before the first family, by protocol=sequential", seconds),

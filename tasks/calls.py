@@ -12,6 +12,12 @@ from tasks.settings import Timing
 MAX_CALLS = 1024
 """Most calls of one visit, so that a graph stays small."""
 
+SHORT_S = 2e-5
+"""Calls below this fill a longer visit, in proportion: the start of a graph, 4 to 7 us on an H200, weighs on each."""
+
+LONGER = 4.0
+"""Most times as long as ``visit_us`` that a visit of short calls is."""
+
 ALIKE = 4.0
 """Gemms whose calls take up to this many times as long as the typical one's, or that much less, are timed alike."""
 
@@ -19,7 +25,7 @@ ALIKE = 4.0
 def visit_calls(seconds: float, timing: Timing) -> int:
     """Timed calls of a visit: one if it fills ``visit_us`` or the cache is flushed before each, else as many as do.
 
-    seconds: of one call.
+    Calls of less than ``SHORT_S`` fill more, up to ``LONGER`` times as much. seconds: of one call.
     """
     return int(calls_alone(np.array([seconds]), timing)[0])
 
@@ -28,7 +34,8 @@ def calls_alone(seconds: NDArray[np.float64], timing: Timing) -> NDArray[np.int6
     """``visit_calls`` of many Gemms, by the seconds of one call of each."""
     if timing.l2 == "flush":
         return np.ones(seconds.shape, dtype=np.int64)
-    return np.clip(np.ceil(timing.visit_us * 1e-6 / seconds), 1, MAX_CALLS).astype(np.int64)
+    filled = timing.visit_us * 1e-6 * np.clip(SHORT_S / seconds, 1.0, LONGER)
+    return np.clip(np.ceil(filled / seconds), 1, MAX_CALLS).astype(np.int64)
 
 
 def calls_together(seconds: NDArray[np.float64], typical: NDArray[np.float64], timing: Timing) -> NDArray[np.int64]:

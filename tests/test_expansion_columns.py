@@ -141,7 +141,8 @@ def test_a_plan_is_the_sum_over_bundles_and_their_gemms(of: Config, changes: dic
 @given(st.lists(st.floats(1e-6, 1e-2), min_size=1, max_size=9, unique=True))
 def test_calls_of_a_visit_by_hand(seconds: list[float]) -> None:
     timing, typical = Timing(), median(seconds)
-    alone = {each: min(1024, max(1, math.ceil(500e-6 / each))) for each in (*seconds, typical)}
+    filled = {each: 500e-6 * min(4.0, max(1.0, 20e-6 / each)) for each in (*seconds, typical)}
+    alone = {each: min(1024, max(1, math.ceil(filled[each] / each))) for each in filled}
     expected = [alone[typical if typical / 4 <= each <= typical * 4 else each] for each in seconds]
     names: Any = dict.fromkeys(range(len(seconds)))
     assert list(shared_calls(dict(zip(names, seconds, strict=True)), timing).values()) == expected
