@@ -36,6 +36,8 @@ SHARD = {
     "calls": "timed calls of the visit",
     "lead_calls": "untimed calls before them",
     "seconds": "seconds of one call",
+    "slowdown": "how many times as long as over the whole round a call took just then, by the visits around it; null "
+    "where the protocol does not tell. Candidates are compared by `seconds / slowdown`",
     **_POINT,
     "local_dim": "what one rank holds of the dimension that is chosen; of a shape what divides h, d_ff/tp and head_dim",
     "part": "which Gemm of the role this is",

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from orchestrator.compacted import Compacted
 from orchestrator.compaction import FULL
 from orchestrator.store import RunStore, shard_table
+from tasks.drift import DIGITS
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
 from tasks.records import DeviceInfo, GemmFacts, Measurement, Sample, Telemetry
@@ -136,10 +137,10 @@ def by_duckdb(run: Path, rounds: int, memory: str) -> int:
 ROWS = """
 COPY (
 WITH facts AS (
-    SELECT * EXCLUDE (round, seconds)
+    SELECT * EXCLUDE (round, seconds, slowdown)
     FROM read_parquet('{run}/shards/*/*/*.parquet', hive_partitioning = false) WHERE record = 'facts'
 ), samples AS (
-    SELECT uuid, bundle_id, attempt, gemm_id, round, seconds
+    SELECT uuid, bundle_id, attempt, gemm_id, round, seconds / coalesce(slowdown, 1) AS seconds
     FROM read_parquet('{run}/shards/*/*/*.parquet', hive_partitioning = false) WHERE record = 'sample'
 ),
 """
@@ -245,7 +246,7 @@ def template(timing: Timing, rounds: int) -> pa.Table:
     bundle = Bundle(families=(family,))
     measured = Measurement(
         bundle_id=bundle.bundle_id,
-        samples=(Sample(gemm_id=gemm.gemm_id, round=0, position=0, calls=1, lead_calls=0, seconds=1.0),),
+        samples=(Sample(gemm_id=gemm.gemm_id, round=0, position=0, calls=1, lead_calls=0, seconds=1.0, slowdown=1.0),),
         facts=(GemmFacts(gemm_id=gemm.gemm_id, launch="graph", energy_j=0.5),),
         device=device,
         telemetry=Telemetry(sm_clock_mean_mhz=1650.0, power_mean_w=690.0),
@@ -295,6 +296,7 @@ def tables(
         "round": number,
         "position": position,
         "seconds": cost[row] * np.exp(noise * random.standard_normal(len(row))),
+        "slowdown": np.exp(noise * random.standard_normal(len(row))).round(DIGITS),
     }
     names = tuple(f"{name}.1.parquet" for name in pc.unique(family_id).to_pylist())
     return filled(first.slice(0, 1), facts, len(family)), filled(first.slice(1, 1), samples, len(row)), names

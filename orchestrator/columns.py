@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """2: what is chosen need not be d_ff (``axis``, ``value``). In files of version 1 the newer columns are null."""
 
 _POINT = [
@@ -44,6 +44,7 @@ SHARD_SCHEMA = pa.schema(
         ("calls", pa.int32()),
         ("lead_calls", pa.int32()),
         ("seconds", pa.float64()),
+        ("slowdown", pa.float32()),
         # of facts: the Point
         *_POINT,
         ("local_dim", pa.int64()),  # what one rank holds of the dimension that the choice aligns

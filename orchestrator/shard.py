@@ -28,6 +28,7 @@ SAMPLE_COLUMNS = (
     "calls",
     "lead_calls",
     "seconds",
+    "slowdown",
 )
 
 Row = dict[str, Any]
@@ -79,6 +80,7 @@ def sample_columns(measurement: Measurement, *, attempt: int) -> dict[str, list[
         "calls": [sample.calls for sample in samples],
         "lead_calls": [sample.lead_calls for sample in samples],
         "seconds": [sample.seconds for sample in samples],
+        "slowdown": [sample.slowdown for sample in samples],
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import and_, or_
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
@@ -54,6 +55,7 @@ SAMPLE: Mapping[str, pc.Expression] = {
     **_RECORD,
     **_there(*_KEY, "round"),
     "seconds": pc.field("seconds") > _ZERO,
+    "slowdown": pc.coalesce(pc.field("slowdown") > pc.scalar(pa.scalar(0.0, pa.float32())), pc.scalar(True)),
 }
 """What must be true of a sample row."""
 

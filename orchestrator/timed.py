@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.survey import codes
+from orchestrator.visits import paced
 from tasks.comparison import OWN_ROUNDS
 from tasks.location import MIN_ROUNDS, Floats
 
@@ -96,7 +97,7 @@ def timed(families: Families) -> Timed:
     rounds = codes(samples["round"])[place]
     order = np.lexsort((rounds, key))
     key, rounds = key[order], rounds[order]
-    seconds = samples["seconds"].combine_chunks().to_numpy(zero_copy_only=False)[place][order]
+    seconds = paced(samples["seconds"], samples["slowdown"])[place][order]
     begins = np.flatnonzero(np.diff(key, prepend=-1))
     counts = np.diff(begins, append=len(key))
     wrong = rounds != np.arange(len(key)) - np.repeat(begins, counts)  # each Gemm's are to be 0, 1, 2, …

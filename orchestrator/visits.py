@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Seconds = npt.NDArray[np.float64]
 
@@ -27,7 +28,10 @@ def shard_key(row: Mapping[str, Any]) -> ShardKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visits:
-    """Seconds per call of one Shard: ``seconds[round, column]``, NaN where a round did not visit the Gemm."""
+    """Seconds per call of one Shard: ``seconds[round, column]``, NaN where a round did not visit the Gemm.
+
+    They are what a call takes at the pace that the device had over the round (``paced``).
+    """
 
     columns: dict[str, int]
     seconds: Seconds
@@ -51,7 +55,7 @@ class Visits:
         return padded[:, [self.columns.get(gemm_id, -1) for gemm_id in gemm_ids]]
 
 
-COLUMNS = ("uuid", "bundle_id", "attempt", "gemm_id", "round", "seconds")
+COLUMNS = ("uuid", "bundle_id", "attempt", "gemm_id", "round", "seconds", "slowdown")
 """What of the sample rows is needed here."""
 
 
@@ -69,10 +73,16 @@ def visits_by_shard(samples: pa.Table) -> dict[ShardKey, Visits]:
     }
 
 
-def _matrix(gemm_ids: pa.Array, rounds: pa.Array, seconds: pa.Array) -> Visits:
+def paced(seconds: pa.Array | pa.ChunkedArray, slowdown: pa.Array | pa.ChunkedArray) -> Seconds:
+    """Seconds of a call at the pace of its whole round, from the columns of the sample rows."""
+    pace: Seconds = pc.fill_null(slowdown, 1.0).to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.asarray(seconds.to_numpy(zero_copy_only=False) / pace)
+
+
+def _matrix(gemm_ids: pa.Array, rounds: pa.Array, seconds: pa.Array, slowdown: pa.Array) -> Visits:
     encoded = gemm_ids.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     distinct, row = np.unique(rounds.to_numpy(zero_copy_only=False), return_inverse=True)
     matrix = np.full((len(distinct), len(names)), np.nan)
-    matrix[row, encoded.indices.to_numpy(zero_copy_only=False)] = seconds.to_numpy(zero_copy_only=False)
+    matrix[row, encoded.indices.to_numpy(zero_copy_only=False)] = paced(seconds, slowdown)
     return Visits(columns={name: i for i, name in enumerate(names)}, seconds=matrix, rounds=distinct)

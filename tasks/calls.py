@@ -18,12 +18,17 @@ SHORT_S = 2e-5
 LONGER = 4.0
 """Most times as long as ``visit_us`` that a visit of short calls is."""
 
-ALIKE = 4.0
-"""Gemms whose calls take up to this many times as long as the typical one's, or that much less, are timed alike."""
+ALONE = 1.5
+"""One call is a visit where it fills this part of one: two, and the one that leads, would take four times as long."""
+
+ALIKE = 2.0
+"""Gemms whose calls take up to this many times as long as the typical one's, or that much less, are timed alike.
+
+Beyond, what a visit adds to its calls would weigh on a short one more than it does on several of them."""
 
 
 def visit_calls(seconds: float, timing: Timing) -> int:
-    """Timed calls of a visit: one if it fills ``visit_us`` or the cache is flushed before each, else as many as do.
+    """Timed calls of a visit: as many as fill ``visit_us``, one if it nearly does or the cache is flushed before each.
 
     Calls of less than ``SHORT_S`` fill more, up to ``LONGER`` times as much. seconds: of one call.
     """
@@ -35,7 +40,8 @@ def calls_alone(seconds: NDArray[np.float64], timing: Timing) -> NDArray[np.int6
     if timing.l2 == "flush":
         return np.ones(seconds.shape, dtype=np.int64)
     filled = timing.visit_us * 1e-6 * np.clip(SHORT_S / seconds, 1.0, LONGER)
-    return np.clip(np.ceil(filled / seconds), 1, MAX_CALLS).astype(np.int64)
+    calls = np.where(seconds * ALONE >= filled, 1.0, np.ceil(filled / seconds))
+    return np.clip(calls, 1, MAX_CALLS).astype(np.int64)
 
 
 def calls_together(seconds: NDArray[np.float64], typical: NDArray[np.float64], timing: Timing) -> NDArray[np.int64]:

@@ -33,7 +33,11 @@ class DeviceInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One timed visit to one Gemm in one round: seconds per call, the mean over ``calls`` back-to-back calls."""
+    """One timed visit to one Gemm in one round: seconds per call, the mean over ``calls`` back-to-back calls.
+
+    slowdown: how many times as long as over the whole round a call took just then, by the visits around it; None where
+    the protocol does not tell. Costs are compared by ``seconds / slowdown``.
+    """
 
     gemm_id: str
     round: int
@@ -41,6 +45,7 @@ class Sample:
     calls: int
     lead_calls: int
     seconds: float
+    slowdown: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

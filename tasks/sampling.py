@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tasks import drift
 from tasks.comparison import Comparison
 from tasks.family import Bundle, Family
-from tasks.location import MIN_ROUNDS
+from tasks.location import MIN_ROUNDS, Floats
 from tasks.racing import race
 from tasks.records import Sample
 from tasks.settings import EARLY_ROUNDS, Timing
@@ -32,20 +34,24 @@ class Sampler:
         self._index = {gemm.gemm_id: i for i, gemm in enumerate(bundle.gemms)}
         self._live = list(live)
         self._random = random.Random(f"{timing.seed}:{bundle.bundle_id}:{first_round}")
-        self._seconds: list[dict[int, float]] = []
+        self._gemms: list[int] = []  # of each visit, in the order of time
+        self._turns: list[int] = []  # the round of each, from 0 on
+        self._seconds: list[float] = []
+        self._visits: list[Sample] = []
+        self._slowdown: Floats | None = None  # of each visit, where it is known by now
+        self._rounds = 0
         self._first = self._planned = first_round
         self._joined = 0  # rounds recorded when the last ones joined
         self._level: int | None = None  # so many rounds in which nobody leaves, before others join
         self._left_at = 0  # rounds that the first Candidate to leave was in: the others get the least rounds after them
         self._least_s: float | None = None  # when the least rounds were done
         self._most_s = timing.most_seconds  # beyond them
-        self.samples: list[Sample] = []
         self.resolved = False  # the goal is reached: the order of all, or who is best
 
     @property
     def rounds(self) -> int:
         """Rounds recorded so far."""
-        return len(self._seconds)
+        return self._rounds
 
     @property
     def together(self) -> int:
@@ -85,8 +91,12 @@ class Sampler:
 
     def record(self, samples: Sequence[Sample]) -> None:
         """Take one round's samples; none is ever dropped."""
-        self.samples.extend(samples)
-        self._seconds.append({self._index[s.gemm_id]: s.seconds for s in samples})
+        self._visits.extend(samples)
+        self._gemms.extend(self._index[sample.gemm_id] for sample in samples)
+        self._turns.extend([self._rounds] * len(samples))
+        self._seconds.extend(sample.seconds for sample in samples)
+        self._rounds += 1
+        self._slowdown = None
         if self._level is None and self.together in self._looks:
             self._look()
 
@@ -110,14 +120,50 @@ class Sampler:
 
     def comparison(self, family: Family, since: int = 0) -> Comparison:
         """The Family's Candidates compared by the rounds so far, from ``since`` on; a cost is its parts' sum."""
-        parts = [[self._index[p.gemm.gemm_id] for p in candidate.parts] for candidate in family.candidates]
-        rounds = self._seconds[since:]
-        cost = np.full((len(rounds), len(parts)), np.nan)
-        for r, seconds in enumerate(rounds):
-            for c, indices in enumerate(parts):
-                if all(i in seconds for i in indices):
-                    cost[r, c] = math.log(sum(seconds[i] for i in indices) / family.candidates[c].flops)
+        seconds = np.full((self._rounds, len(self._bundle.gemms)), np.nan)
+        seconds[self._turns, self._gemms] = np.array(self._seconds) / self._slowdowns()
+        cost = self._log_cost(family, seconds[since:])
         return compare(cost, self._timing.tie_pct, self._timing.confidence, len(self._timing.looks))
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All samples so far, each with how slow the device was just then."""
+        return [
+            replace(sample, slowdown=slowdown)
+            for sample, slowdown in zip(self._visits, self._slowdowns().tolist(), strict=True)
+        ]
+
+    def _log_cost(self, family: Family, seconds: Floats) -> Floats:
+        """Log of seconds per FLOP of each Candidate, by ``seconds[..., gemms]``; NaN where a part is missing."""
+        each = [
+            sum(seconds[..., self._index[part.gemm.gemm_id]] for part in candidate.parts) / candidate.flops
+            for candidate in family.candidates
+        ]
+        return np.asarray(np.log(np.stack(each, axis=-1)))
+
+    def _slowdowns(self) -> Floats:
+        """How slow the device was at each visit, as far as the visits tell by now."""
+        if self._slowdown is None:
+            self._slowdown = self._found_slowdowns() if self._visits else np.ones(0)
+        return self._slowdown
+
+    def _found_slowdowns(self) -> Floats:
+        measured, gemms = np.unique(self._gemms, return_inverse=True)
+        turns, log_seconds = np.array(self._turns), np.log(self._seconds)
+        own = drift.typical(gemms, turns, log_seconds)
+        seconds = np.full(len(self._bundle.gemms), np.nan)
+        seconds[measured] = np.exp(own)
+        return drift.slowdown(gemms, turns, log_seconds, own, self._alike(seconds)[measured])
+
+    def _alike(self, seconds: Floats) -> NDArray[np.bool_]:
+        """Which Gemms are in a Candidate that is not FAR behind: others are other kernels, and draw less power."""
+        alike = np.zeros(len(self._bundle.gemms), dtype=bool)
+        for family in self._bundle.families:
+            cost = self._log_cost(family, seconds)
+            near = cost <= np.nanmin(cost, initial=np.inf) + FAR
+            for candidate in np.flatnonzero(near):
+                alike[[self._index[part.gemm.gemm_id] for part in family.candidates[candidate].parts]] = True
+        return alike
 
     def _look(self) -> None:
         through, slow = self.together >= self._least_rounds, self._timing.goal == "full"

@@ -128,6 +128,7 @@ def measurement(
     *,
     rounds: int = 20,
     noise: float = 0.0,
+    unsteady: float = 0.0,
     random_seed: int = 0,
     device: DeviceInfo = DEVICE,
     status: Mapping[str, tuple[str, str]] | None = None,
@@ -135,6 +136,7 @@ def measurement(
 ) -> Measurement:
     """Time every Gemm of a Bundle in every round; one whose cost is NaN has left the rounds.
 
+    unsteady: by how much the device is slower at some visits than at others, which each of them says.
     status: (status, message) by the gemm_id of those that failed.
     """
     bundle, failed = as_bundle(bundle), status or {}
@@ -153,6 +155,12 @@ def measurement(
         for position, index in enumerate(random.permutation(len(live)))
     ]
     samples = [sample for sample in samples if not math.isnan(sample.seconds)]
+    if unsteady:
+        slow = np.exp(unsteady * random.standard_normal(len(samples))).astype(np.float32).tolist()
+        samples = [
+            replace(sample, seconds=sample.seconds * slowdown, slowdown=slowdown)
+            for sample, slowdown in zip(samples, slow, strict=True)
+        ]
     known = [
         GemmFacts(gemm_id=gemm.gemm_id, launch="graph", energy_j=0.5)
         if gemm in live

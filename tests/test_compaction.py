@@ -84,7 +84,7 @@ def test_a_compacted_file_is_read_by_other_tools_like_a_shard(store: RunStore) -
     path = store.shard_paths()[0]
     metadata = pq.ParquetFile(path).metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [8, 96]
-    assert metadata.metadata[b"schema_version"] == b"2"
+    assert metadata.metadata[b"schema_version"] == b"3"
 
 
 def test_verbs_answer_from_a_compacted_run_as_before(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:

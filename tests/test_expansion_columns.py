@@ -142,8 +142,8 @@ def test_a_plan_is_the_sum_over_bundles_and_their_gemms(of: Config, changes: dic
 def test_calls_of_a_visit_by_hand(seconds: list[float]) -> None:
     timing, typical = Timing(), median(seconds)
     filled = {each: 500e-6 * min(4.0, max(1.0, 20e-6 / each)) for each in (*seconds, typical)}
-    alone = {each: min(1024, max(1, math.ceil(filled[each] / each))) for each in filled}
-    expected = [alone[typical if typical / 4 <= each <= typical * 4 else each] for each in seconds]
+    alone = {each: 1 if each * 1.5 >= filled[each] else min(1024, math.ceil(filled[each] / each)) for each in filled}
+    expected = [alone[typical if typical / 2 <= each <= typical * 2 else each] for each in seconds]
     names: Any = dict.fromkeys(range(len(seconds)))
     assert list(shared_calls(dict(zip(names, seconds, strict=True)), timing).values()) == expected
 

@@ -73,6 +73,21 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore.create(tmp_path, "run", {"status": "interrupted"})
 
 
+def test_where_the_device_is_slow_a_visit_counts_as_it_would_have_been_otherwise(tmp_path: Path) -> None:
+    families = (up_family([128, 256, 384]), mlp_family([128, 256], h=32))
+    tables = []
+    for unsteady in (0.0, 0.1):
+        store = RunStore.create(tmp_path, f"{unsteady}", {"status": "finished"})
+        for family in families:
+            keep(store, family, per_flop({128: 1.0, 256: 1.02, 384: 1.04}), noise=1e-3, unsteady=unsteady)
+        tables.append(assert_same(store).to_pylist())
+    for one, other in zip(*tables, strict=True):
+        for name in ("seconds", "p5_s", "p95_s", "cv", "relative", "relative_high"):
+            assert one[name] == pytest.approx(other[name], rel=1e-9), name
+        assert [part["seconds"] for part in one["parts"]] == pytest.approx([p["seconds"] for p in other["parts"]])
+    assert [row["tie_group"] for row in tables[1]] == [1, 2, 1, 2, 3]
+
+
 COSTS = per_flop({128: 1.0, 256: 1.002, 384: 1.3, 512: 1.0})
 
 
@@ -272,6 +287,7 @@ def test_only_families_that_nobody_joined_later_are_regular() -> None:
                     "gemm_id": [gemm for gemm, _ in samples],
                     "round": [number for _, number in samples],
                     "seconds": np.arange(len(samples)) + 1.0,
+                    "slowdown": [1.0] * len(samples),
                 }
             ),
             number=np.arange(4),

@@ -118,8 +118,8 @@ def test_another_plan_is_refused_with_what_differs(tmp_path: Path, words: list[s
 
 def test_another_version_of_the_protocol_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(begun(tmp_path))
-    monkeypatch.setitem(PROTOCOL_VERSION, "interleaved", 3)
-    with pytest.raises(ResumeError, match="interleaved, version 2, in the run; interleaved, version 3, now"):
+    monkeypatch.setitem(PROTOCOL_VERSION, "interleaved", 4)
+    with pytest.raises(ResumeError, match="interleaved, version 3, in the run; interleaved, version 4, now"):
         prepare(RunStore(tmp_path / "it"), *asked(tmp_path, "resume=it"))
 
 

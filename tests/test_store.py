@@ -30,7 +30,7 @@ from tests.builders import DEVICE, TELEMETRY, as_bundle, measurement, mlp_family
 COST = per_flop({128: 1.0, 256: 2.0})
 SHARD_COLUMNS = """
 record:string bundle_id:string attempt:int32 uuid:string gemm_id:string
-round:int32 position:int32 calls:int32 lead_calls:int32 seconds:double
+round:int32 position:int32 calls:int32 lead_calls:int32 seconds:double slowdown:float
 family_id:string role:string h:int64 tp:int32 batch:int64 seq:int64 dtype:string d_ff:int64 baseline:bool
 mlp_params:int64 axis:string value:int64 params:int64 passes:string
 a:int64 kv:int64 head_dim:int64 v:int64 experts:int64 topk:int64 ep:int64 layers:int64 local_dim:int64
@@ -98,12 +98,12 @@ def unprivileged() -> Iterator[Path]:
 
 def test_the_shard_schema_changes_only_with_its_version() -> None:
     assert frozen(SHARD_SCHEMA) == SHARD_COLUMNS.split()
-    assert SHARD_SCHEMA.metadata == {b"schema_version": b"2"}
+    assert SHARD_SCHEMA.metadata == {b"schema_version": b"3"}
 
 
 def test_the_ranking_schema_changes_only_with_its_version() -> None:
     assert frozen(RANKING_SCHEMA) == RANKING_COLUMNS.split()
-    assert RANKING_SCHEMA.metadata == {b"schema_version": b"2"}
+    assert RANKING_SCHEMA.metadata == {b"schema_version": b"3"}
 
 
 # Building a Shard
@@ -137,7 +137,7 @@ def test_facts_have_one_row_per_family_candidate_and_part_with_hand_worked_value
         "allow_tf32": False,
         "launch": "graph",
         "protocol": "interleaved",
-        "protocol_version": 2,
+        "protocol_version": 3,
         "stop_reason": "resolved",
         "round": None,
         "seconds": None,
@@ -462,12 +462,12 @@ def test_the_status_tells_of_a_flipped_bit_among_the_samples(
 
 @pytest.mark.parametrize("what", ["shard", "manifest"])
 def test_a_newer_schema_version_is_refused(store: RunStore, what: str) -> None:
-    newer = {"schema_version": "3"}
+    newer = {"schema_version": "4"}
     if what == "shard":
         store.write_shard(table_of(up_family([128])).replace_schema_metadata(newer))
     else:
-        store.manifest_path.write_text('{"schema_version": 3}')
-    with pytest.raises(StoreError, match=r"has schema_version 3, newer than 2, .* update the orchestrator"):
+        store.manifest_path.write_text('{"schema_version": 4}')
+    with pytest.raises(StoreError, match=r"has schema_version 4, newer than 3, .* update the orchestrator"):
         RunStore.open(store.path).reader()
 
 
@@ -488,9 +488,9 @@ def test_a_broken_manifest_is_named(store: RunStore, content: str) -> None:
 
 
 def test_a_new_run_has_its_manifest(store: RunStore) -> None:
-    assert json.loads(store.manifest_path.read_text()) == {"schema_version": 2, "run": "run", "plan_hash": "abc"}
+    assert json.loads(store.manifest_path.read_text()) == {"schema_version": 3, "run": "run", "plan_hash": "abc"}
     store.update_manifest(status="done", plan_hash="def")
-    assert store.manifest() == {"schema_version": 2, "run": "run", "plan_hash": "def", "status": "done"}
+    assert store.manifest() == {"schema_version": 3, "run": "run", "plan_hash": "def", "status": "done"}
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", ".hidden", "", "-x", "a b", "/tmp/x"])
