@@ -76,10 +76,11 @@ def _interleaved(
         redone, first_round, measuring, taken = redone + 1, first_round + sampler.rounds, 0.0, []
         sampler = Sampler(bundle, timing, (), first_round)
     telemetry = together(taken)
-    facts = _facts(ready.visits, [*ready.failures, *levels.left_out()], sampler.samples, telemetry)
+    samples = sampler.samples
+    facts = _facts(ready.visits, [*ready.failures, *levels.left_out()], samples, telemetry)
     return Measurement(
         bundle_id=bundle.bundle_id,
-        samples=(*throttled, *sampler.samples),
+        samples=(*throttled, *samples),
         facts=tuple(facts),
         first_round=first_round,
         device=device.info,
