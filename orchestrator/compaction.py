@@ -72,7 +72,10 @@ def _compact_device(store: RunStore, device: Path) -> tuple[int, list[str]]:
     problems: list[str] = []
     lost: set[str] = set()
     while True:
-        reader = shard_reader(lambda: [p for p in store.shard_paths() if p.parent == device and str(p) not in lost])
+        reader = shard_reader(
+            lambda: [p for p in store.shard_paths() if p.parent == device and str(p) not in lost],
+            footers=False,  # of ten thousand Shards they take gigabytes
+        )
         files, former = reader.files(), len(lost)
         problems += [*reader.problems, *_finish_former(files, lost)]
         if len(lost) == former:

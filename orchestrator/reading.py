@@ -67,11 +67,17 @@ class ShardReader:
         StoreError: a newer version of this program wrote one of them.
     """
 
-    def __init__(self, paths: Callable[[], Sequence[Path]], schema: pa.Schema, version: int) -> None:
-        """Read every file's footer and set the corrupt ones aside. paths: lists the files that there are."""
+    def __init__(
+        self, paths: Callable[[], Sequence[Path]], schema: pa.Schema, version: int, *, footers: bool = True
+    ) -> None:
+        """Read every file's footer and set the corrupt ones aside. paths: lists the files that there are.
+
+        footers: whether they are kept for reading rows, a third of a MiB a file.
+        """
         self._paths = paths
         self._schema = schema
         self._version = version
+        self._footers = footers
         self._names = frozenset(schema.names)  # which the schema lists anew at each call
         self._problems: dict[str, str] = {}
         # A flipped bit inside a page is found by the page's checksum, which readers ignore unless told.
@@ -114,7 +120,7 @@ class ShardReader:
             self.set_aside(str(path), "it is no file")  # opening a pipe would wait for ever
             return
         try:
-            fragment = self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
+            fragment = self._fragment(path)
             metadata = fragment.metadata.metadata or {}
             # Only pages have checksums: a flipped bit in a column's name would make it one without values.
             strange = [name for name in fragment.physical_schema.names if name not in self._names]
@@ -135,7 +141,10 @@ class ShardReader:
         elif strange:
             self.set_aside(str(path), f"it has a column '{strange[0]}', which there is not")
         else:
-            yield ShardFile(fragment=fragment, compacted=compacted)
+            yield ShardFile(fragment=fragment if self._footers else self._fragment(path), compacted=compacted)
+
+    def _fragment(self, path: Path) -> ds.ParquetFileFragment:
+        return self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
 
     def set_aside(self, path: str, reason: str) -> None:
         """Leave a file out from now on, and name it in ``problems``."""

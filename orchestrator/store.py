@@ -327,9 +327,9 @@ class RunStore:
             self.on_write(path)
 
 
-def shard_reader(paths: Callable[[], Sequence[Path]]) -> ShardReader:
-    """Open the Shards that ``paths`` lists as one dataset."""
-    return ShardReader(paths, SHARD_SCHEMA, SCHEMA_VERSION)
+def shard_reader(paths: Callable[[], Sequence[Path]], *, footers: bool = True) -> ShardReader:
+    """Open the Shards that ``paths`` lists as one dataset. footers: whether these are kept in memory."""
+    return ShardReader(paths, SHARD_SCHEMA, SCHEMA_VERSION, footers=footers)
 
 
 def _replaced(path: Path) -> tuple[str, ...]:

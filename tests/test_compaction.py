@@ -31,10 +31,14 @@ from tests.builders import DEVICE, as_bundle, measurement, mlp_family, per_flop,
 HEIGHTS = (64, 128, 256)
 
 
-def keep(store: RunStore, h: int, *, attempt: int = 1, uuid: str = "GPU-0", seconds: float = 1.0) -> Path:
+def keep(
+    store: RunStore, h: int, *, attempt: int = 1, uuid: str = "GPU-0", seconds: float = 1.0, unsteady: float = 0.0
+) -> Path:
     family = (mlp_family if h == 128 else up_family)([128, 256], h=h)
     device = replace(DEVICE, uuid=uuid)
-    measured = measurement(family, per_flop({128: seconds}), rounds=12, noise=0.01, random_seed=h, device=device)
+    measured = measurement(
+        family, per_flop({128: seconds}), rounds=12, noise=0.01, unsteady=unsteady, random_seed=h, device=device
+    )
     table = shard_table(as_bundle(family), measured, Timing(), attempt=attempt, code_version="1", plan_hash="abc")
     return store.write_shard(table)
 
@@ -343,3 +347,46 @@ def test_a_run_without_shards_stays_without(tmp_path: Path) -> None:
     store = RunStore.create(tmp_path, "empty", {})
     assert compact(store) == compaction.Compaction(before=0, after=0, problems=())
     assert json.loads(store.manifest_path.read_text())["run"] == "empty"
+
+
+def test_shards_of_a_former_version_are_compacted_with_those_of_this_one(store: RunStore) -> None:
+    """Before version 3 samples had no ``slowdown``."""
+    (path,) = (path for path in store.shard_paths() if "-h64-" in path.name and path.parent.name == "device=GPU-0")
+    table = pq.read_table(path)
+    older = table.drop_columns(["slowdown"]).replace_schema_metadata({**table.schema.metadata, b"schema_version": b"2"})
+    pq.write_table(older, path, row_group_size=1 << 20)
+    new = keep(store, 512, unsteady=0.05)
+    before, ranking = rows(store), rank(store).table
+    compact(store)
+    assert not path.exists()
+    assert not new.exists()
+    assert ordered(rows(store)).equals(ordered(before))
+    assert rank(store).table.equals(ranking)
+    assert sum(each is not None for each in rows(store)["slowdown"].to_pylist()) == 2 * 12
+
+
+FOOTERS = """
+import sys
+from pathlib import Path
+from orchestrator.store import shard_reader
+paths = sorted(Path(sys.argv[1]).iterdir())
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4
+shard_reader(paths[:1].copy, footers=False)
+before = resident()
+reader = shard_reader(paths.copy, footers=sys.argv[2] == "kept")
+print((resident() - before) / len(reader.files()))
+"""
+
+
+def test_no_footer_is_kept_in_memory_where_only_the_names_of_the_shards_count(store: RunStore, tmp_path: Path) -> None:
+    """Those of twenty thousand Shards took more than four gigabytes."""
+    shard, copies = store.shard_paths()[0], tmp_path / "copies"
+    copies.mkdir()
+    for number in range(300):
+        shutil.copy(shard, copies / f"{number}.1.parquet")
+    kib = {
+        kept: float(subprocess.check_output([sys.executable, "-c", FOOTERS, str(copies), kept], text=True))
+        for kept in ("kept", "dropped")
+    }
+    assert kib["dropped"] < 50 < kib["kept"]
