@@ -109,7 +109,8 @@ SHARD = {
 RANKING = {
     "rank": "1 + how many are in better tie groups; null: not measured",
     "tie_group": "1: cannot be told from the best; those of a later one not from the best one in it",
-    "seconds": "seconds of one call of every part: median over the rounds by which it is ranked (`sequential`: mean)",
+    "seconds": "seconds of one call of every part at the round's pace (`seconds / slowdown`): median over the rounds "
+    "by which it is ranked (`sequential`: mean)",
     "tflops": "TFLOP/s (int8: TOP/s) of all parts",
     "relative": "cost per FLOP over the best's",
     "relative_low": "lower end of its interval; null where it is not known",
@@ -132,7 +133,8 @@ RANKING = {
 }
 
 PARTS = {
-    "seconds": "seconds of one call: median over the rounds by which the Candidate is ranked (`sequential`: mean)",
+    "seconds": "seconds of one call at the round's pace: median over the rounds by which the Candidate is ranked "
+    "(`sequential`: mean)",
     "tflops": "TFLOP/s of this part",
     "share": "of the Candidate's seconds",
 }

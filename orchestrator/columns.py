@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 SCHEMA_VERSION = 3
-"""2: what is chosen need not be d_ff (``axis``, ``value``). In files of version 1 the newer columns are null."""
+"""2: what is chosen need not be d_ff (``axis``, ``value``). 3: ``slowdown``. In older files newer columns are null."""
 
 _POINT = [
     ("family_id", pa.string()),

@@ -1,5 +1,6 @@
 """What every row of a Shard has that can be read, so that those who read it need not ask."""
 
+import math
 from collections.abc import Mapping
 from functools import reduce
 from operator import and_, or_
@@ -37,6 +38,12 @@ def _kind() -> pc.Expression:
     return batched | (alone & reduce(or_, own))
 
 
+def _positive(name: str, kind: pa.DataType) -> pc.Expression:
+    """Whether it is a number above 0 that is finite."""
+    zero, infinite = (pc.scalar(pa.scalar(value, kind)) for value in (0.0, math.inf))
+    return (pc.field(name) > zero) & (pc.field(name) < infinite)
+
+
 _RECORD = {"record": pc.field("record").isin(["facts", "sample"])}
 FACTS: Mapping[str, pc.Expression] = {
     **_RECORD,
@@ -54,8 +61,8 @@ FACTS: Mapping[str, pc.Expression] = {
 SAMPLE: Mapping[str, pc.Expression] = {
     **_RECORD,
     **_there(*_KEY, "round"),
-    "seconds": pc.field("seconds") > _ZERO,
-    "slowdown": pc.coalesce(pc.field("slowdown") > pc.scalar(pa.scalar(0.0, pa.float32())), pc.scalar(True)),
+    "seconds": _positive("seconds", pa.float64()),
+    "slowdown": pc.coalesce(_positive("slowdown", pa.float32()), pc.scalar(True)),
 }
 """What must be true of a sample row."""
 

@@ -37,7 +37,7 @@ def rows_of(file: ShardFile, record: str, columns: Sequence[str]) -> pa.Table:
     groups = [_of_group(opened, number, record, there) for number in range(opened.num_row_groups)]
     table = pa.concat_tables(groups) if groups else SHARD_SCHEMA.empty_table().select(there)
     for name in columns:
-        if name not in there:  # in a file of version 1
+        if name not in there:  # in a file of a former version
             table = table.append_column(name, pa.nulls(table.num_rows, SHARD_SCHEMA.field(name).type))
     return table.select(list(columns)).unify_dictionaries().combine_chunks()
 

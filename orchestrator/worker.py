@@ -148,7 +148,7 @@ def _outcome(report: Callable[[], Outcome], bundle_id: str = "") -> Outcome | Fa
 
 def canary_reading(assignment: Assignment, measurement: Measurement) -> float | None:
     """What a canary showed; None where one of its Gemms was not measured."""
-    samples = ((sample.gemm_id, sample.seconds) for sample in measurement.samples)
+    samples = ((sample.gemm_id, sample.seconds / (sample.slowdown or 1.0)) for sample in measurement.samples)
     return canary.canary_seconds(samples, [gemm.gemm_id for gemm in assignment.bundle.gemms])
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks import drift
 from tasks.comparison import Comparison
+from tasks.drift import Ints
 from tasks.family import Bundle, Family
 from tasks.location import MIN_ROUNDS, Floats
 from tasks.racing import race
@@ -148,22 +148,37 @@ class Sampler:
         return self._slowdown
 
     def _found_slowdowns(self) -> Floats:
-        measured, gemms = np.unique(self._gemms, return_inverse=True)
-        turns, log_seconds = np.array(self._turns), np.log(self._seconds)
-        own = drift.typical(gemms, turns, log_seconds)
+        gemms, turns, log_seconds = np.array(self._gemms), np.array(self._turns), np.log(self._seconds)
+        stretch = drift.stretches(gemms, turns)
+        found = [
+            self._slowdowns_of(gemms[here], turns[here], log_seconds[here])
+            for here in (stretch == each for each in range(stretch[-1] + 1))
+        ]
+        return np.concatenate(found)
+
+    def _slowdowns_of(self, gemms: Ints, turns: Ints, log_seconds: Floats) -> Floats:
+        """Of the visits of one stretch."""
+        measured, column = np.unique(gemms, return_inverse=True)
+        _, turns = np.unique(turns, return_inverse=True)
+        own = drift.typical(column, turns, log_seconds)
         seconds = np.full(len(self._bundle.gemms), np.nan)
         seconds[measured] = np.exp(own)
-        return drift.slowdown(gemms, turns, log_seconds, own, self._alike(seconds)[measured])
+        return drift.slowdown(column, turns, log_seconds, own, self._kinds(seconds)[measured])
 
-    def _alike(self, seconds: Floats) -> NDArray[np.bool_]:
-        """Which Gemms are in a Candidate that is not FAR behind: others are other kernels, and draw less power."""
-        alike = np.zeros(len(self._bundle.gemms), dtype=bool)
+    def _kinds(self, seconds: Floats) -> Ints:
+        """Which Gemms respond to the clocks alike: those of one part, of Candidates that are not FAR behind.
+
+        Those that are far behind are other kernels, and draw less power.
+        """
+        kinds = np.full(len(self._bundle.gemms), drift.OTHER)
+        names: dict[str, int] = {}
         for family in self._bundle.families:
             cost = self._log_cost(family, seconds)
             near = cost <= np.nanmin(cost, initial=np.inf) + FAR
             for candidate in np.flatnonzero(near):
-                alike[[self._index[part.gemm.gemm_id] for part in family.candidates[candidate].parts]] = True
-        return alike
+                for part in family.candidates[candidate].parts:
+                    kinds[self._index[part.gemm.gemm_id]] = names.setdefault(part.name, len(names))
+        return kinds
 
     def _look(self) -> None:
         through, slow = self.together >= self._least_rounds, self._timing.goal == "full"

@@ -10,7 +10,7 @@ from tasks.gemm import Gemm
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spread:
-    """How the samples of one Gemm lie, in seconds per call; ``std`` is that of the samples themselves."""
+    """How the samples of one Gemm lie, in seconds per call; ``std`` is that of single visits at their round's pace."""
 
     least: float
     most: float
