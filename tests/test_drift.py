@@ -124,7 +124,7 @@ def test_where_rounds_differ_and_nothing_drifts_inside_them_nothing_is_told() ->
     """The device idles between the rounds of five, and runs otherwise in each."""
     for seed in range(20):
         level: Floats = np.repeat(np.random.default_rng(seed).normal(0.0, 0.02, 10), 5)
-        found, _ = told(np.arange(5) * 0.01, 10, level, noise=1e-3, seed=seed)
+        found, _ = told(np.linspace(0.0, 0.04, 5), 10, level, noise=1e-3, seed=seed)
         assert (found == 1.0).mean() > 0.9
 
 
