@@ -7,8 +7,9 @@ import sys
 import torch
 
 ONE_GPU = (
-    *("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.racing", "benchmarks.truth"),
-    *("benchmarks.sequential", "benchmarks.kernel_names", "benchmarks.transformer", "benchmarks.layer_share"),
+    *("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.drift", "benchmarks.racing"),
+    *("benchmarks.wide", "benchmarks.sequential", "benchmarks.truth", "benchmarks.kernel_names"),
+    *("benchmarks.transformer", "benchmarks.layer_share"),
 )
 ALL_GPUS = ("benchmarks.two_gpus",)
 
