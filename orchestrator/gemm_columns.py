@@ -91,12 +91,13 @@ class GemmSets:
         return [(upper << half) + lower for upper, lower in zip(high, low, strict=True)]
 
     def medians(self, values: Array) -> Array:
-        """Of each set the median of what its Gemms have."""
+        """Of each set the median of what its Gemms have; what numpy has for it imports numpy.ma, which takes 10 ms."""
         lengths = np.diff(self.starts)
         found = np.empty(len(lengths), dtype=np.float64)
-        for length in np.unique(lengths):
+        for length in set(lengths.tolist()):
             rows = np.flatnonzero(lengths == length)
-            found[rows] = np.median(values[self.starts[rows][:, None] + np.arange(length)], axis=1)
+            ordered = np.sort(values[self.starts[rows][:, None] + np.arange(length)], axis=1)
+            found[rows] = (ordered[:, (length - 1) // 2] + ordered[:, length // 2]) / 2
         return found
 
 

@@ -12,15 +12,13 @@ from orchestrator.address import is_uri
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, ResumeError, unknown
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash
+from orchestrator.words import RESUME_WORDS
 from tasks.records import NO_FAILURE, STATUSES
 from tasks.settings import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from orchestrator.resume import Former
     from orchestrator.store import RunStore
-
-WORDS = ("resume", "resume_anyway", "retry")
-"""Arguments of a run that are no keys of its configuration."""
 
 COMPARED = ("space", "timing")
 """Sections of the configuration that must be the run's."""
@@ -47,8 +45,8 @@ class Chosen:
 
 
 def split(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Part the arguments of WORDS from the others."""
-    ours = [word for word in words if word.partition("=")[0] in WORDS and "=" in word]
+    """Part the arguments of RESUME_WORDS from the others."""
+    ours = [word for word in words if word.partition("=")[0] in RESUME_WORDS and "=" in word]
     return dict(word.split("=", 1) for word in ours), [word for word in words if word not in ours]
 
 

@@ -13,6 +13,8 @@ from orchestrator.yaml_text import refuse_ambiguous
 
 ALIASES: Mapping[str, str] = MappingProxyType({"batch": "b", "seq": "s"})
 """What ``space`` calls a key of the verbs."""
+RESUME_WORDS = ("resume", "resume_anyway", "retry")
+"""Arguments of a run that are no keys of its configuration."""
 _WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
 _LONGEST = 40
 _SWITCH: Mapping[str, object] = MappingProxyType({"true": True, "false": False})

@@ -8,11 +8,10 @@ from types import MappingProxyType
 from orchestrator import config as configuration
 from orchestrator.completion import completed, run_names, words_of
 from orchestrator.errors import ConfigError, Problem
-from orchestrator.resumption import WORDS
 from orchestrator.rules import Text
 from orchestrator.schema import Config, schema_keys
 from orchestrator.verbs.arguments import add_forms, add_places
-from orchestrator.words import Key
+from orchestrator.words import RESUME_WORDS, Key
 
 DEFAULT_CONF = "auto"
 SWEEP: Mapping[str, Key] = MappingProxyType(
@@ -41,7 +40,7 @@ def add_sweep(parser: argparse.ArgumentParser, *, as_json: str, as_csv: str, mor
 def configured(arguments: argparse.Namespace) -> Config:
     """Compose the configuration that the words ask for; the last ``conf=`` counts."""
     words: list[str] = arguments.words
-    if foreign := [word for word in words if word.partition("=")[0] in WORDS]:
+    if foreign := [word for word in words if word.partition("=")[0] in RESUME_WORDS]:
         message = "only a run is resumed: python -m orchestrator resume=RUN"
         raise ConfigError([Problem(origin=f"argument {word}", message=message) for word in foreign])
     names = [word.removeprefix("conf=") for word in words if word.startswith("conf=")]
