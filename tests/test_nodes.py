@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 
 WORKER = """
-import importlib.abc, json, sys
+import importlib.abc, json, os, sys
 
 absent = set(json.loads(sys.argv[1]))
 
@@ -40,7 +40,8 @@ bundle = Bundle(families=(family,))
 result = list(worker.measure([Assignment(bundle=bundle, attempt=1, worker="w", device=info.uuid)]))[-1][-1]
 import pyarrow.parquet
 rows = pyarrow.parquet.read_table(pyarrow.BufferReader(result.shard)).num_rows if isinstance(result, Result) else result
-print(json.dumps({"kind": info.kind, "rows": rows}))
+print(json.dumps({"kind": info.kind, "rows": rows}), flush=True)
+os._exit(0)  # as Ray ends a worker: of an interpreter's own end torch's threads sometimes make an abort
 """
 
 
