@@ -202,6 +202,12 @@ def test_equal_candidates_are_not_told_apart_by_the_steps_of_the_clocks() -> Non
     assert sum(set(found) != {1} for found in groups) <= 10 + 6  # 5% of 200, and two standard errors
 
 
+def test_equal_candidates_are_in_one_tie_group_amid_the_steps() -> None:
+    runs = [sampled(TEN, np.ones(10), 12, every, 0.03, seed) for every in (7, 13) for seed in range(100)]
+    groups = [sampler.comparison(TEN).groups for sampler in runs]
+    assert sum(set(found) != {1} for found in groups) <= 10
+
+
 def test_what_differs_is_told_apart_in_a_few_rounds_amid_the_steps() -> None:
     cost = np.array([1.0] + [1.01] * 9)
     runs = [sampled(TEN, cost, 14, 13, 0.06, seed) for seed in range(20)]
