@@ -10,14 +10,16 @@ than both.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks.comparison import Comparison
 from tasks.family import Candidate, Family
 from tasks.gemm import largest_power_of_two
 from tasks.location import MIN_ROUNDS, Floats
-from tasks.racing import behind_at_least
+
+if TYPE_CHECKING:
+    from tasks.comparison import Comparison
 
 WIDE = 256
 """A Family of more Candidates is searched from coarse to fine; of fewer each is measured."""
@@ -68,8 +70,10 @@ class Search:
         ends = [0, self._size - 1]  # the smallest and the largest: what any of the others takes, one of them takes
         return self._added([*ends, *self._baseline, *self._spread(CLASS_SAMPLE * len(self._classes))])
 
-    def following(self, comparison: Comparison) -> tuple[list[int], bool]:
+    def following(self, comparison: "Comparison") -> tuple[list[int], bool]:
         """What to measure after a level that gave ``comparison``, and whether that is the race."""
+        from tasks.racing import behind_at_least  # not for a plan, which asks for the sizes alone
+
         self._depth += 1
         behind = behind_at_least(comparison)
         near = [i for i in comparison.order if behind[i] <= math.log1p(NEAR_PCT / 100)]
