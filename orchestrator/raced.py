@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from orchestrator.quantiles import quantiles
 from tasks.comparison import LEFT_ROUNDS, OWN_ROUNDS, UNKNOWN
-from tasks.location import FEW, MIN_ROUNDS, PRIOR_DF, PRIOR_WIDER, TRIM, Floats, trimmed
+from tasks.location import FEW, MIN_ROUNDS, PRIOR_DF, PRIOR_WIDER, TRIM, Floats, medians, trimmed
 from tasks.statistics import FAR
 
 Ints = NDArray[np.int64]
@@ -156,7 +156,7 @@ def compare_raced(log_cost: Floats, tie_pct: float, confidence: float, looks: in
     rounds = counts.max(axis=1)
     stayed = counts == rounds[:, None]
     tie = math.log1p(tie_pct / 100)
-    level = _medians(np.where(stayed, log_cost, np.nan))
+    level = medians(np.where(stayed, log_cost, np.nan))
     relative = log_cost - level[:, :, None]
     behind = _behind(relative, counts, stayed)
     slow = behind > FAR
@@ -175,7 +175,7 @@ def compare_raced(log_cost: Floats, tie_pct: float, confidence: float, looks: in
         stayed=stayed,
         near=~stayed & ~slow,
         shift=shift,
-        steady=_medians(np.where(compared, level, np.nan).T) - level,
+        steady=medians(np.where(compared, level, np.nan).T) - level,
         tie=tie,
         alpha=(1 - confidence) / looks,
     )
@@ -218,15 +218,6 @@ def _means(values: Floats) -> Floats:
     return np.asarray(ordered.sum(axis=1) / (values.shape[1] - 2 * cut))
 
 
-def _medians(values: Floats) -> Floats:
-    """Median over the last axis of what is finite; NaN where nothing is."""
-    ordered = np.sort(values, axis=-1)  # NaN last
-    count = np.isfinite(values).sum(axis=-1, keepdims=True)
-    low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis=-1)
-    high = np.take_along_axis(ordered, np.minimum(count // 2, values.shape[-1] - 1), axis=-1)
-    return np.asarray(((low + high) / 2)[..., 0])
-
-
 def _located(values: Floats) -> tuple[Floats, Floats, Ints, Ints]:
     """Mean, error, degrees of freedom and rounds of each pair, ``[families, pairs]``."""
     shape = values.shape[1:]
@@ -240,7 +231,7 @@ def _moderated(error: Floats, df: Ints, rounds: Ints) -> tuple[Floats, Ints]:
     known = np.isfinite(error) & (error > 0)
     enough = known.sum(axis=1, keepdims=True) >= FEW
     finite = np.where(known, error, 0.0)
-    typical = PRIOR_WIDER * _medians(np.where(known, finite**2 * rounds, np.nan))[:, None]
+    typical = PRIOR_WIDER * medians(np.where(known, finite**2 * rounds, np.nan))[:, None]
     squares = (PRIOR_DF * typical / np.maximum(rounds, 1) + df * finite**2) / (PRIOR_DF + df)
     other = known & enough
     return np.where(other, np.sqrt(squares), error), np.where(other, df + PRIOR_DF, df)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from tasks.location import Floats
+from tasks.location import Floats, medians
 
 HALF = 4
 """Visits before and behind one by which it is told how fast the device was."""
@@ -59,9 +59,9 @@ def typical(gemm: Ints, turn: Ints, log_seconds: Floats) -> Floats:
     The arguments are one item per visit, of one stretch, numbers from 0 on; every Gemm has a visit, and every round.
     """
     visits = _table(gemm, turn, log_seconds)
-    own = _median(visits, axis=0)
+    own = medians(visits, axis=0)
     for _ in range(SWEEPS):
-        own = _median(visits - _median(visits - own, axis=1)[:, None], axis=0)
+        own = medians(visits - medians(visits - own, axis=1)[:, None], axis=0)
     return own
 
 
@@ -100,11 +100,11 @@ class _Visits:
 
     def of_gemms(self, values: Floats) -> Floats:
         """What the values of each visit's Gemm lie at."""
-        return _median(_table(self.column, self.row, values), axis=0)[self.column]
+        return medians(_table(self.column, self.row, values), axis=0)[self.column]
 
     def inside(self, values: Floats) -> Floats:
         """What is left of each visit's value beside those of its round."""
-        return values - _median(_table(self.column, self.row, values), axis=1)[self.row]
+        return values - medians(_table(self.column, self.row, values), axis=1)[self.row]
 
 
 def _told(visits: _Visits, own: Floats) -> tuple[Floats, Floats]:
@@ -150,12 +150,3 @@ def _table(gemm: Ints, turn: Ints, values: Floats) -> Floats:
     table = np.full((int(turn.max()) + 1, int(gemm.max()) + 1), np.nan)
     table[turn, gemm] = values
     return table
-
-
-def _median(values: Floats, axis: int) -> Floats:
-    """Median along an axis of those that are not NaN, of which each line has one, in a tenth of nanmedian's time."""
-    ordered = np.sort(values, axis=axis)
-    count = np.isfinite(values).sum(axis=axis, keepdims=True)
-    low = np.take_along_axis(ordered, np.maximum((count - 1) // 2, 0), axis=axis)
-    high = np.take_along_axis(ordered, np.minimum(count // 2, values.shape[axis] - 1), axis=axis)
-    return np.asarray((low + high) / 2).squeeze(axis)

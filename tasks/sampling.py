@@ -34,10 +34,8 @@ class Sampler:
         self._index = {gemm.gemm_id: i for i, gemm in enumerate(bundle.gemms)}
         self._live = list(live)
         self._random = random.Random(f"{timing.seed}:{bundle.bundle_id}:{first_round}")
-        self._gemms: list[int] = []  # of each visit, in the order of time
+        self._visits: list[Sample] = []  # in the order of time
         self._turns: list[int] = []  # the round of each, from 0 on
-        self._seconds: list[float] = []
-        self._visits: list[Sample] = []
         self._slowdown: Floats | None = None  # of each visit, where it is known by now
         self._rounds = 0
         self._first = self._planned = first_round
@@ -92,9 +90,7 @@ class Sampler:
     def record(self, samples: Sequence[Sample]) -> None:
         """Take one round's samples; none is ever dropped."""
         self._visits.extend(samples)
-        self._gemms.extend(self._index[sample.gemm_id] for sample in samples)
         self._turns.extend([self._rounds] * len(samples))
-        self._seconds.extend(sample.seconds for sample in samples)
         self._rounds += 1
         self._slowdown = None
         if self._level is None and self.together in self._looks:
@@ -121,7 +117,8 @@ class Sampler:
     def comparison(self, family: Family, since: int = 0) -> Comparison:
         """The Family's Candidates compared by the rounds so far, from ``since`` on; a cost is its parts' sum."""
         seconds = np.full((self._rounds, len(self._bundle.gemms)), np.nan)
-        seconds[self._turns, self._gemms] = np.array(self._seconds) / self._slowdowns()
+        gemms, taken = self._visited()
+        seconds[self._turns, gemms] = taken / self._slowdowns()
         cost = self._log_cost(family, seconds[since:])
         return compare(cost, self._timing.tie_pct, self._timing.confidence, len(self._timing.looks))
 
@@ -141,6 +138,11 @@ class Sampler:
         ]
         return np.asarray(np.log(np.stack(each, axis=-1)))
 
+    def _visited(self) -> tuple[Ints, Floats]:
+        """Gemm and seconds of each visit."""
+        gemms = np.array([self._index[sample.gemm_id] for sample in self._visits], dtype=np.int64)
+        return gemms, np.array([sample.seconds for sample in self._visits])
+
     def _slowdowns(self) -> Floats:
         """How slow the device was at each visit, as far as the visits tell by now."""
         if self._slowdown is None:
@@ -148,7 +150,8 @@ class Sampler:
         return self._slowdown
 
     def _found_slowdowns(self) -> Floats:
-        gemms, turns, log_seconds = np.array(self._gemms), np.array(self._turns), np.log(self._seconds)
+        gemms, seconds = self._visited()
+        turns, log_seconds = np.array(self._turns), np.log(seconds)
         stretch = drift.stretches(gemms, turns)
         found = [
             self._slowdowns_of(gemms[here], turns[here], log_seconds[here])
