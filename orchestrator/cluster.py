@@ -14,14 +14,16 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from orchestrator.errors import ClusterError
+from orchestrator.errors import ClusterError, EngineLostError
 from orchestrator.lifeline import Lifeline
 from orchestrator.local_ray import gpus_here, lean, on_node, reserved_port
 from orchestrator.schema import Cluster
 from tasks.records import DeviceInfo
+
+Here = TypeVar("Here")
 
 PROBE_S = 5.0
 QUIETLY: Mapping[str, Any] = MappingProxyType({"log_to_driver": False, "logging_level": "ERROR"})
@@ -30,6 +32,7 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0
 """How an HTTP/2 client greets (RFC 9113, 3.4): the connection preface and an empty SETTINGS frame."""
 HTTP2_SETTINGS = 4
 TOKENS = "\nRAY_AUTH_MODE and RAY_AUTH_TOKEN must be those that the cluster was started with"
+PLACES = "\nits files go below RAY_TMPDIR, else TMPDIR, else /tmp: a short path, with room, that can be written"
 WORKER_MODULE = "orchestrator.preload"
 ANY = ("all", "any", "auto")
 """What ``cluster.gpu`` may be to mean whatever GPUs there are: of all models, or of one."""
@@ -115,8 +118,9 @@ def _session(
         try:
             with starting:
                 ray.init(address=address, **options)
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            advice = "" if address == "local" else TOKENS
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            places = PLACES if isinstance(error, OSError) and not isinstance(error, ConnectionError) else ""
+            advice = places if address == "local" else TOKENS
             raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
         try:
             yield  # a module that cannot be imported says so where it is used
@@ -164,11 +168,15 @@ def accelerators() -> tuple[Node, ...]:
 
 
 def local_node() -> Node:
-    """Return the node that this process runs on."""
+    """Return the node that this process runs on.
+
+    Raises:
+        EngineLostError: its Ray has ended.
+    """
     import ray
 
     here = ray.get_runtime_context().get_node_id()
-    return next(node for node in nodes() if node.node_id == here)
+    return _alive(node for node in nodes() if node.node_id == here)
 
 
 def lifeline() -> Lifeline:
@@ -177,7 +185,7 @@ def lifeline() -> Lifeline:
 
     context = ray.get_runtime_context()
     listing: Any = ray.nodes
-    here = next(facts for facts in listing() if facts["NodeID"] == context.get_node_id())
+    here = _alive(facts for facts in listing() if facts["NodeID"] == context.get_node_id())
     return Lifeline(here["RayletSocketName"], _host_and_port(context.gcs_address, "the head's address"))
 
 
@@ -247,6 +255,9 @@ def _prepare_environment() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Its workers run by this Python whatever started it, so that nobody need look for `uv run` among our ancestors.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    os.environ.pop(
+        "PYTHONOPTIMIZE", None
+    )  # without docstrings (-OO) an agent of Ray's ends, and takes its raylet along
 
 
 def _prepare_workers() -> None:
@@ -290,6 +301,13 @@ def _workers(cluster: Cluster) -> int:
 
 def _action(address: str) -> str:
     return "start a local Ray" if address == "local" else f"connect to the Ray cluster at {address}"
+
+
+def _alive(found: Iterable[Here]) -> Here:
+    """Return this process's own node; one that died just now is not among the others any more."""
+    for node in found:
+        return node
+    raise EngineLostError("Ray on this node has ended before it was used (killed, or out of memory?)")
 
 
 def _host_and_port(address: str, origin: str) -> tuple[str, int]:

@@ -12,8 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cluster import Node, accepts, check_address, complaint, connect, require, usable
-from orchestrator.errors import ClusterError
+from orchestrator.cluster import (
+    Node,
+    _alive,
+    _prepare_environment,
+    accepts,
+    check_address,
+    complaint,
+    connect,
+    require,
+    usable,
+)
+from orchestrator.errors import ClusterError, EngineLostError
 from orchestrator.schema import Cluster
 from tests.fakes import device_info
 
@@ -94,6 +104,33 @@ def test_ray_address_is_used_and_checked(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
     with pytest.raises(ClusterError, match="ray://head:10001"), connect(Cluster()):
         pass
+
+
+@pytest.mark.parametrize("length", [0, 90])
+def test_a_place_where_ray_cannot_keep_its_files_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, length: int
+) -> None:
+    place = tmp_path / "a file"
+    place.touch()
+    if length:
+        place = tmp_path / ("x" * length)  # of a socket's path Linux takes 107 bytes
+        place.mkdir()
+    monkeypatch.setattr(os, "environ", {**os.environ, "RAY_TMPDIR": str(place)})
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ClusterError, match=f"^cannot start a local Ray: .*{place}.*\n.*RAY_TMPDIR"), connect(Cluster()):
+        pass
+
+
+def test_a_ray_whose_node_has_died_is_told() -> None:
+    assert _alive(iter("ab")) == "a"
+    with pytest.raises(EngineLostError, match="has ended before it was used"):
+        _alive([])
+
+
+def test_ray_keeps_the_docstrings_that_its_agents_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"PYTHONOPTIMIZE": "2"})
+    _prepare_environment()
+    assert "PYTHONOPTIMIZE" not in os.environ
 
 
 NODES = (
