@@ -118,7 +118,9 @@ def _session(
         try:
             with starting:
                 ray.init(address=address, **options)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        except Exception as error:
+            if not isinstance(error, (OSError, RuntimeError, ValueError, ray.exceptions.RayError)) and not _bare(error):
+                raise
             places = PLACES if isinstance(error, OSError) and not isinstance(error, ConnectionError) else ""
             advice = places if address == "local" else TOKENS
             raise ClusterError(f"cannot {_action(address)}: {error}{advice}") from error
@@ -127,6 +129,11 @@ def _session(
         finally:
             with redirect_stdout(io.StringIO()):  # Ray's last notices are not the user's output
                 ray.shutdown()
+
+
+def _bare(error: Exception) -> bool:
+    """Whether it is of no kind, as what Ray raises where its raylet did not start in time."""
+    return type(error) is Exception
 
 
 def check_address(address: str, timeout_s: float, origin: str = "cluster.address") -> None:

@@ -121,6 +121,25 @@ def test_a_place_where_ray_cannot_keep_its_files_is_told(
         pass
 
 
+@pytest.mark.parametrize(
+    ("raised", "told"), [(Exception, ClusterError), (RuntimeError, ClusterError), (TypeError, TypeError)]
+)
+def test_a_raylet_that_does_not_start_in_time_is_told_and_a_fault_of_ours_is_shown(
+    monkeypatch: pytest.MonkeyPatch, raised: type[Exception], told: type[Exception]
+) -> None:
+    """Ray waits 30 s for its raylet, too long for a test, and raises then what has no kind."""
+    import ray
+
+    def late(**_: object) -> None:
+        raise raised("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "init", late)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(told, match="timed out during startup"), connect(Cluster()):
+        pass
+
+
 def test_a_ray_whose_node_has_died_is_told() -> None:
     assert _alive(iter("ab")) == "a"
     with pytest.raises(EngineLostError, match="has ended before it was used"):
