@@ -113,10 +113,10 @@ class ShardReader:
 
     def _vanished(self, path: str | Path) -> bool:
         """Whether the file is gone since it was listed; a link to nowhere is listed again."""
-        return not Path(path).exists() and Path(path) not in self._paths()
+        return not _there(Path(path)) and Path(path) not in self._paths()
 
     def _open(self, path: Path) -> Iterator[ShardFile]:
-        if path.exists() and not path.is_file() and not path.is_dir():
+        if _there(path) and not path.is_file() and not path.is_dir():
             self.set_aside(str(path), "it is no file")  # opening a pipe would wait for ever
             return
         try:
@@ -186,6 +186,18 @@ class ShardReader:
                 self.set_aside(file.path, str(error))
             return False
         return True
+
+
+def _there(path: Path) -> bool:
+    """Whether something has this path.
+
+    Raises:
+        StoreError: that cannot be told: a directory above it may not be entered.
+    """
+    try:
+        return path.exists()
+    except OSError as error:
+        raise StoreError(f"cannot look at {path}: {error.strerror or error}") from error
 
 
 def _other_than(record: str) -> pc.Expression:

@@ -16,10 +16,11 @@ LISTED = 20
 
 
 def list_runs(results: str | Path) -> list[Path]:
-    """Return the runs directly under ``results``, the oldest first."""
+    """Return the runs directly under ``results`` that can be looked into, the oldest first."""
     root = Path(results)
     children = sorted(root.iterdir()) if root.is_dir() else []
-    return sorted((path for path in children if RunStore(path).is_run()), key=lambda path: (_started(path), path.name))
+    began = {path: moment for path in children if (moment := _started(path)) is not None}
+    return sorted(began, key=lambda path: (began[path], path.name))
 
 
 def find_run(text: str, results: str | Path, spool: str | None = None) -> RunStore:
@@ -59,9 +60,17 @@ def started(manifest: Mapping[str, object]) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _started(path: Path) -> datetime:
-    """When a run began by its manifest; without a readable one, when its directory last changed."""
+def _started(path: Path) -> datetime | None:
+    """When a run began by its manifest; without a readable one, when its directory last changed.
+
+    None of what is no run, or may not be looked into, as ``lost+found`` and another user's runs.
+    """
     found = None
-    with suppress(StoreError):
-        found = started(RunStore(path).manifest())
-    return found or datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    try:
+        if not RunStore(path).is_run():
+            return None
+        with suppress(StoreError):
+            found = started(RunStore(path).manifest())
+        return found or datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    except OSError:
+        return None

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,11 +143,25 @@ def rewritten(run: Path) -> tuple[str, ...]:
 
 
 def local_sizes(run: Path) -> dict[str, int]:
-    """Bytes of each file of the run by its name, in the order to send them: what speaks of others comes after them."""
-    found = (path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    """Bytes of each file of the run by its name, in the order to send them: what speaks of others comes after them.
+
+    Raises:
+        StoreError: a directory of it cannot be looked into.
+    """
+    found = (path.relative_to(run).as_posix() for path in _files(run) if path.is_file())
     late = rewritten(run)
     names = sorted((n for n in found if is_visible(n) and n != RECORD), key=lambda n: (_place(n, late), n))
     return {name: (run / name).stat().st_size for name in names}
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """What is below; ``Path.rglob`` passes over a directory that it may not read."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise StoreError(f"cannot look into {error.filename}: {error.strerror or error}") from error
+
+    return (Path(at, name) for at, _, names in os.walk(directory, onerror=refuse) for name in names)
 
 
 def digest(content: bytes) -> str:

@@ -1,12 +1,14 @@
 """A run on disk: the only code that names a file under ``results/``."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -182,8 +184,13 @@ class RunStore:
         return device / f"{file_id(bundle_id)}.{attempt}.parquet"
 
     def shard_paths(self) -> tuple[Path, ...]:
-        """All Shards, in a fixed order."""
-        return tuple(sorted(self.path.glob("shards/gpu=*/device=*/[!.]*.parquet")))
+        """All Shards, in a fixed order.
+
+        Raises:
+            StoreError: a directory of them cannot be looked into.
+        """
+        devices = (device for gpu in _inside(self.path / "shards", "gpu=*") for device in _inside(gpu, "device=*"))
+        return tuple(sorted(path for device in devices for path in _inside(device, "[!.]*.parquet")))
 
     def attempts(self) -> list[tuple[str, str, int]]:
         """Return (device, Bundle, attempt) of every Shard, also of corrupt ones, as the files' names have them.
@@ -236,7 +243,7 @@ class RunStore:
             StoreError: as ``write_shard``.
         """
         path = self.shard_path(gpu, uuid, bundle_id, attempt)
-        if path.exists():
+        if os.path.lexists(path):
             raise StoreError(f"{path} exists already: a shard is never overwritten")
         self._write(path, content)
         return path
@@ -330,6 +337,16 @@ class RunStore:
 def shard_reader(paths: Callable[[], Sequence[Path]], *, footers: bool = True) -> ShardReader:
     """Open the Shards that ``paths`` lists as one dataset. footers: whether these are kept in memory."""
     return ShardReader(paths, SHARD_SCHEMA, SCHEMA_VERSION, footers=footers)
+
+
+def _inside(directory: Path, pattern: str) -> list[Path]:
+    """Entries of that pattern, none where there is no directory; to ``Path.glob`` one that it may not read is empty."""
+    try:
+        return [directory / name for name in os.listdir(directory) if fnmatchcase(name, pattern)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot look into {directory}: {error.strerror or error}") from error
 
 
 def _replaced(path: Path) -> tuple[str, ...]:

@@ -1,5 +1,8 @@
 """Which run a user means."""
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from orchestrator.errors import StoreError
 from orchestrator.runs import find_run, list_runs
 from orchestrator.store import RunStore
+from tests.access import closed
 
 
 def test_a_run_is_found_by_name_by_path_and_as_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +35,16 @@ def test_an_unknown_run_lists_the_runs_there_are(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     with pytest.raises(StoreError, match="is not a run"):
         find_run("plain", tmp_path)
+
+
+def test_what_may_not_be_looked_into_hides_no_other_run() -> None:
+    root = Path(tempfile.mkdtemp())  # which any user may enter
+    root.chmod(0o755)
+    RunStore.create(root, "mine", {})
+    (root / "lost+found").mkdir()
+    with closed(root / "lost+found", 0o700 if os.geteuid() == 0 else 0):
+        assert [path.name for path in list_runs(root)] == ["mine"]
+        assert find_run("latest", root).name == "mine"
+        with pytest.raises(StoreError, match=r"run 'lost\+found' under .*: Permission denied"):
+            find_run("lost+found", root)
+    shutil.rmtree(root)

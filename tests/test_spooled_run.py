@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,11 +26,13 @@ from orchestrator.results import results
 from orchestrator.resumption import Wish, choose
 from orchestrator.runs import find_run
 from orchestrator.schema import Run
+from orchestrator.spool import local_sizes
 from orchestrator.store import RunStore, shard_table
 from orchestrator.terminal import markdown
 from orchestrator.transfer import fetch
 from orchestrator.verbs import VERBS as ALL_VERBS
 from tasks.settings import Timing
+from tests.access import closed
 from tests.bucket import KEYS, Bucket, environment, free_port
 from tests.builders import as_bundle, measurement, per_flop, up_family
 
@@ -406,8 +409,10 @@ def test_a_store_that_takes_the_call_and_never_answers_is_refused_within_seconds
 
 WAITING = """
 import sys
+import tempfile
 from orchestrator.results import results
 from orchestrator.schema import Run
+from orchestrator.spool import local_sizes
 with results(Run(dir=sys.argv[1], upload_timeout_s=600)) as place:
     store = place.create("it", {})
     print(store.path, flush=True)
@@ -445,6 +450,21 @@ def test_a_name_that_waits_in_the_spool_is_refused_with_what_to_do(
         Remote(Address.parse(bucket.uri("waiting/it"))).remove(name)
     assert code("run", "conf=cpu", f"run.dir={uri}", "run.name=it") == 2
     assert f"python -m orchestrator upload {run}" in capsys.readouterr().err
+
+
+def test_files_that_may_not_be_looked_at_are_told_and_not_left_out() -> None:
+    run = Path(tempfile.mkdtemp())  # which any user may enter
+    run.chmod(0o755)
+    (run / "shards").mkdir()
+    (run / "shards" / "a.parquet").write_bytes(b"abc")
+    assert local_sizes(run) == {"shards/a.parquet": 3}
+    with (
+        closed(run / "shards", 0),
+        pytest.raises(StoreError, match=f"cannot look into {run}/shards: Permission denied"),
+    ):
+        local_sizes(run)
+    shutil.rmtree(run)
+    assert local_sizes(run) == {}
 
 
 def test_upload_wants_a_run_that_belongs_in_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

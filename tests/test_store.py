@@ -25,6 +25,7 @@ from orchestrator.store import RunStore, safe_name, shard_table
 from tasks.family import Bundle, Family
 from tasks.records import DeviceInfo, GemmFacts, Telemetry
 from tasks.settings import Timing
+from tests.access import closed
 from tests.builders import DEVICE, TELEMETRY, as_bundle, measurement, mlp_family, per_flop, read_ranking, up_family
 
 COST = per_flop({128: 1.0, 256: 2.0})
@@ -82,14 +83,8 @@ def store(tmp_path: Path) -> RunStore:
 def unprivileged() -> Iterator[Path]:
     """A read-only directory, and a user whom that stops: root is let through everywhere."""
     root = Path(tempfile.mkdtemp())
-    root.chmod(0o555)
-    if os.geteuid() == 0:
-        os.seteuid(65534)
+    with closed(root, 0o555):
         yield root
-        os.seteuid(0)
-    else:
-        yield root
-    root.chmod(0o755)
     shutil.rmtree(root)
 
 
@@ -503,6 +498,22 @@ def test_a_name_that_is_no_plain_directory_name_is_refused(tmp_path: Path, name:
 def test_a_run_is_never_created_twice(store: RunStore) -> None:
     with pytest.raises(StoreError, match=r"exists already: choose another run\.name"):
         RunStore.create(store.path.parent, "run", {})
+
+
+@pytest.mark.parametrize(("depth", "mode"), [(0, 0), (1, 0), (2, 0), (2, 0o444), (1, 0o444)])
+def test_shards_that_may_not_be_looked_at_are_told_and_not_taken_for_none(depth: int, mode: int) -> None:
+    run = Path(tempfile.mkdtemp())  # which any user may enter
+    run.chmod(0o755)
+    store = RunStore(run)
+    shard = store.write_shard(table_of(up_family([4])))
+    place = [run / "shards", shard.parent.parent, shard.parent][depth]
+    with closed(place, mode):
+        with pytest.raises(StoreError, match=rf"cannot look (into|at) {place}.*: Permission denied"):
+            store.reader().files()
+        with pytest.raises(StoreError, match="Permission denied"):
+            store.write_shard(table_of(up_family([4])))
+    assert store.shard_paths() == (shard,)
+    shutil.rmtree(run)
 
 
 def test_a_read_only_directory_is_named(unprivileged: Path) -> None:

@@ -313,7 +313,7 @@ def broken_off(
     try:
         yield
     except BaseException as error:  # however it ends, by an interrupt or a fault, the run must say so; raised again
-        if before is None and not store.shard_paths():
+        if before is None and _empty(store):
             store.discard()
             raise
         with suppress(StoreError):  # the disk may be what broke
@@ -325,6 +325,14 @@ def broken_off(
         if isinstance(error, StoreError):
             _show(config, store, form)
         raise
+
+
+def _empty(store: "RunStore") -> bool:
+    """Whether nothing was measured; not so where that cannot be told."""
+    try:
+        return not store.shard_paths()
+    except StoreError:
+        return False
 
 
 def _show(config: Config, store: "RunStore", form: str) -> None:
