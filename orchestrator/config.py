@@ -192,7 +192,8 @@ class _Draft:
 
     def checked(self) -> dict[str, Any]:
         """Return the values that their rules accept, and record a problem for each of the others."""
-        tree = OmegaConf.create(_nested(self.values))  # so that one key can interpolate another
+        defaults = {name: key.default for name, key in self.keys.items()}
+        tree = OmegaConf.create(_nested({**defaults, **self.values}))  # so that one key can interpolate another
         good: dict[str, Any] = {}
         for name in self.values:
             try:
@@ -335,6 +336,9 @@ def _unquoted(text: str) -> str:
 
 def _resolved(tree: DictConfig, name: str) -> object:
     """Return the value of a key with its interpolations (``${...}``) filled in."""
+    section, _, key = name.partition(".")
+    if OmegaConf.is_missing(tree[section], key):
+        raise InvalidValueError("'???' stands for a value that is missing; give it, or leave the key out")
     try:
         value = OmegaConf.select(tree, name, throw_on_resolution_failure=True)
         return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value

@@ -163,8 +163,8 @@ def test_one_key_may_interpolate_another(tmp_path: Path) -> None:
     path = user_file(
         tmp_path, "space: {h: [64, 128], seq: '${space.h}'}\nrun: {dir: 'out/${rank.top}'}\nrank: {top: 2}\n"
     )
-    made = compose(path)
-    assert (made.space.seq, made.run.dir) == ([64, 128], "out/2")
+    made = compose(path, ["run.name=on-${cluster.placement}"])  # which no file sets
+    assert (made.space.seq, made.run.dir, made.run.name) == ([64, 128], "out/2", "on-split")
 
 
 @pytest.mark.parametrize("name", SWEEPS)
@@ -257,6 +257,9 @@ WRONG_ARGUMENTS = [
     ("run.name=..", "'..' cannot name a run"),
     ("run.name=latest", "'latest' means the last run: give this one another name"),
     ("run.dir=a\nb", "has a line break or control character"),
+    ("run.name=???", "run.name: '???' stands for a value that is missing; give it, or leave the key out"),
+    ("timing.max_seconds=???", "timing.max_seconds: '???' stands for a value that is missing"),
+    ("space.h=???", "space.h: '???' stands for a value that is missing"),
     ("run.dir=${nothing}", "run.dir: Interpolation key 'nothing' not found"),
     ("space.where=d_f > 3", "space.where: 'd_f' at column 1 is an unknown name; did you mean d_ff?"),
     ("space.where=h = 3", "space.where: 'h = 3' is no condition at column 3"),
