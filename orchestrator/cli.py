@@ -71,7 +71,7 @@ def _open_closed_streams() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code. A user's mistake is one clear message, an internal fault a traceback."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = [at_home(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     debug = "--debug" in words
     _log(debug=debug)
     try:
@@ -93,6 +93,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _tell(f"cannot write the output: {error.strerror or error}", debug=debug)
         return 1
+
+
+def at_home(word: str) -> str:
+    """Fill in the home directory in ``conf=~/x.yaml``, ``--dir=~/runs`` or ``A,~/B``, where a shell does not.
+
+    >>> at_home("results=~/a,~/b").count(os.path.expanduser("~")), at_home("model=a~/b")
+    (2, 'model=a~/b')
+    """
+    return re.sub(r"(?<=[=,])~(?=/)", lambda _: os.path.expanduser("~"), word)
 
 
 def _tell(message: str, *, debug: bool) -> None:

@@ -1,5 +1,6 @@
 """Many Parquet files of one schema read as one dataset; a corrupt file is named and the rest is read."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,7 +145,8 @@ class ShardReader:
             yield ShardFile(fragment=fragment if self._footers else self._fragment(path), compacted=compacted)
 
     def _fragment(self, path: Path) -> ds.ParquetFileFragment:
-        return self._format.make_fragment(str(path), filesystem=fs.LocalFileSystem())
+        text = os.path.abspath(path) if str(path).startswith("~") else str(path)  # that pyarrow takes for the home's
+        return self._format.make_fragment(text, filesystem=fs.LocalFileSystem())
 
     def set_aside(self, path: str, reason: str) -> None:
         """Leave a file out from now on, and name it in ``problems``."""

@@ -1,6 +1,7 @@
 """What values one configuration key takes: a rule checks a value and says in words what is right."""
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -120,6 +121,16 @@ class Text(Rule):
         if value and self.validate is not None:
             self.validate(value)
         return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place(Text):
+    """A directory; ``~`` at its start is the home directory, which a shell does not fill in after ``run.dir=``."""
+
+    type_text: str = "a directory"
+
+    def _check(self, value: object) -> str:
+        return os.path.expanduser(Text._check(self, value))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

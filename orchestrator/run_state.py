@@ -28,7 +28,7 @@ def next_command(run: Path, state: str, statuses: Collection[str]) -> str:
     >>> next_command(Path("results/a"), "finished", ["ok", "oom"])
     'python -m orchestrator resume=results/a retry=failed'
     """
-    place = shlex.quote(str(run))
+    place = shlex.quote(f"./{run}" if str(run)[0] in "-~" else str(run))  # no option, nor the home directory
     if state == RUNNING:
         return f"{PROGRAM} status {place}"
     if state in RESUMABLE:

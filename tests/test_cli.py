@@ -32,6 +32,19 @@ def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def test_the_home_directory_is_found_where_a_shell_leaves_it_to_us(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("space: {h: 64}\n")
+    RunStore.create(tmp_path / "runs", "it", {})
+    assert call(capsys, "plan", "conf=~/mine.yaml")[0] == 0
+    assert call(capsys, "status", "it", "--dir=~/runs")[0] == 0
+    assert cli.at_home("results=~/a,~/b") == f"results={tmp_path}/a,{tmp_path}/b"
+    kept = ["space.kv=~", "model=a~/b", "~/a", "s3://b/~/a"]
+    assert [cli.at_home(word) for word in kept] == kept
+
+
 @pytest.mark.parametrize("word", ["--help", "-h", "help"])
 def test_help_lists_every_verb_sweep_and_key(capsys: pytest.CaptureFixture[str], word: str) -> None:
     code, out, err = call(capsys, word)

@@ -167,6 +167,13 @@ def test_one_key_may_interpolate_another(tmp_path: Path) -> None:
     assert (made.space.seq, made.run.dir, made.run.name) == ([64, 128], "out/2", "on-split")
 
 
+def test_a_directory_may_begin_with_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    path = user_file(tmp_path, "run: {dir: ~/runs, spool: '~'}\n")
+    assert (compose(path).run.dir, compose(path).run.spool) == ("/home/me/runs", "/home/me")
+    assert compose("cpu", ["run.dir=s3://bucket//~/a"]).run.dir == "s3://bucket//~/a"
+
+
 @pytest.mark.parametrize("name", SWEEPS)
 def test_the_printed_configuration_reads_back(name: str, tmp_path: Path) -> None:
     made = compose(name, ["space.where=h > 2 and d_ff % 8 == 0", "run.name=yes"])

@@ -61,3 +61,8 @@ def test_the_next_command_is_what_the_run_needs(found: str, statuses: list[str],
     command = next_command(Path("my runs/it"), found, statuses)
     expected = [word.replace("{run}", "my runs/it") for word in words.split()]
     assert shlex.split(command) == ["python", "-m", "orchestrator", *expected]
+
+
+@pytest.mark.parametrize("name", ["-x", "~"])
+def test_a_directory_is_named_so_that_a_command_takes_it_for_one(name: str) -> None:
+    assert shlex.split(next_command(Path(name, "run"), "finished", ["ok"]))[-1] == f"./{name}/run"

@@ -466,6 +466,15 @@ def test_a_newer_schema_version_is_refused(store: RunStore, what: str) -> None:
         RunStore.open(store.path).reader()
 
 
+def test_a_directory_that_is_called_tilde_is_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = RunStore.create("~", "run", {})
+    shard = store.write_shard(table_of(up_family([4])))
+    assert str(shard).startswith("~/run/shards")
+    reader = RunStore.open("~/run").reader()
+    assert (reader.facts().table.num_rows, reader.problems) == (1, ())
+
+
 def test_a_run_without_shards_is_empty(store: RunStore) -> None:
     read = RunStore.open(store.path).reader().facts()
     assert (read.table.num_rows, read.problems) == (0, ())
