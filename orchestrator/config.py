@@ -10,6 +10,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from orchestrator.bounded import read_text
 from orchestrator.cross_checks import cross_checks
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
 from orchestrator.rules import Rule
@@ -163,8 +164,7 @@ class _Draft:
     def read_file(self, path: Path, origin: str) -> None:
         """Add a YAML file."""
         try:
-            text = path.read_text("utf-8")
-            self._add_tree(origin, _parse_file(text))
+            self._add_tree(origin, _parse_file(read_text(path)))
         except FileNotFoundError:
             self._report(origin, f"there is no such file; the ready-made sweeps are: {', '.join(conf_names())}")
         except OSError as error:

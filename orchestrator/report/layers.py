@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.bounded import read_text
 from orchestrator.errors import InvalidValueError, shorten
 
 VARIANTS = {"unfused": "without FlashAttention", "flash": "with FlashAttention"}
@@ -44,9 +45,11 @@ def read_layers(paths: Sequence[str]) -> list[Bar]:
 
 def _file(path: str) -> list[Bar]:
     try:
-        found = json.loads(Path(path).read_text("utf-8"))
+        found = json.loads(read_text(Path(path)))
     except OSError as error:
         raise InvalidValueError(f"--layer {shorten(path)}: {error.strerror}") from error
+    except InvalidValueError as error:
+        raise InvalidValueError(f"--layer {shorten(path)} {error}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"--layer {shorten(path)} is no JSON: {shorten(str(error))}") from error
     try:
