@@ -29,7 +29,7 @@ from tasks.family import Bundle
 from tasks.records import Measurement
 from tasks.settings import Timing
 
-MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": list, "status": str}
+MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": list, "seconds": dict, "status": str}
 """What of a manifest is read again, and what it must be."""
 # Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
 PARQUET: Mapping[str, Any] = MappingProxyType(
@@ -375,6 +375,8 @@ def _wrong(manifest: Mapping[str, Any]) -> list[str]:
         wrong.append("config.rank.top is no int >= 1")
     if not all(isinstance(word, str) for word in manifest.get("overrides", [])):
         wrong.append("overrides are not all str")
+    if not all(isinstance(value, (int, float)) for value in manifest.get("seconds", {}).values()):
+        wrong.append("seconds are not all numbers")
     return wrong
 
 

@@ -192,7 +192,9 @@ def test_a_link_means_the_run_that_it_leads_to(tmp_path: Path) -> None:
     assert (chosen.config.run.dir, chosen.name) == (str(meant.path.parent), "same")
 
 
-@pytest.mark.parametrize("facts", [{"config": [1]}, {"config": "x"}, {"conf": 5}, {"overrides": "x"}, {"resumed": 5}])
+@pytest.mark.parametrize(
+    "facts", [{"config": [1]}, {"config": "x"}, {"conf": 5}, {"overrides": "x"}, {"resumed": 5}, {"seconds": 5}]
+)
 @pytest.mark.parametrize("verb", ["rank", "status", "resume=it"])
 def test_a_manifest_of_wrong_types_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: dict[str, Any], verb: str
@@ -207,6 +209,7 @@ def test_a_manifest_of_wrong_types_is_named(
 
 EDITED = [
     ({"overrides": [1]}, "overrides are not all str"),
+    ({"seconds": {"rank": "x"}}, "seconds are not all numbers"),
     ({"config": {"rank": [5]}}, "config.rank is no dict"),
     ({"config": {"rank": {"top": "5"}}}, "config.rank.top is no int >= 1"),
     ({"config": {"rank": {"top": True}}}, "config.rank.top is no int >= 1"),
