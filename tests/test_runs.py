@@ -47,4 +47,9 @@ def test_what_may_not_be_looked_into_hides_no_other_run() -> None:
         assert find_run("latest", root).name == "mine"
         with pytest.raises(StoreError, match=r"run 'lost\+found' under .*: Permission denied"):
             find_run("lost+found", root)
+    (root / "examples").mkdir()
+    with closed(root / "examples", 0o700 if os.geteuid() == 0 else 0):
+        assert find_run("mine", root).name == "mine"
+        with pytest.raises(StoreError, match=r"unknown run 'other'; there are: mine"):
+            find_run("other", root)
     shutil.rmtree(root)
