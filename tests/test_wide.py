@@ -137,6 +137,13 @@ def test_levels_have_the_fewest_rounds_and_the_race_begins_anew() -> None:
     assert found.rounds == len(sizes) - 3 * LEVEL_ROUNDS
 
 
+def test_the_race_is_decided_though_a_class_that_was_left_out_is_far_behind() -> None:
+    found = search(4, wide_family())
+    visits = Counter(sample.round for sample in found.samples)
+    assert (found.stop_reason, found.resolved) == ("best_found", True)
+    assert visits[max(visits)] < visits[3 * LEVEL_ROUNDS] / 4  # the others have left
+
+
 def test_a_family_that_is_not_wide_or_whose_whole_order_is_asked_for_is_measured_whole() -> None:
     wide, narrow = wide_family(), wide_family(VALUES[:WIDE])
     for family, goal, rounds in ((narrow, "top", None), (wide, "full", None), (wide, "top", LEVEL_ROUNDS)):
