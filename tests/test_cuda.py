@@ -120,7 +120,7 @@ def test_after_idling_the_cache_is_flushed_where_it_would_be_without(
     (gemm,) = fp32(up_family([8], h=16)).gemms
     visits, _ = device.prepare([gemm], timing)
     monkeypatch.setattr(device, "flush", lambda: done.append("flush"))
-    monkeypatch.setattr(cuda.time, "sleep", lambda seconds: done.append("idle"))
+    monkeypatch.setattr("tasks.cuda.time.sleep", lambda seconds: done.append("idle"))
     visits[gemm].enqueue()
     assert done == ["idle", "flush"]
 
