@@ -111,6 +111,18 @@ def test_what_is_not_measured_says_why() -> None:
     assert "not beside one that was within 2% of the best" in of.values()
 
 
+def test_a_class_of_which_none_can_be_measured_takes_no_further_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = wide_family()
+    device = QuickDevice(lambda gemm: 1e-9 * gemm.flops * per_flop(gemm.n))
+    refused = "not for multiples of 4 alone"
+    monkeypatch.setattr(device, "unsupported", lambda gemm: refused if gemm.n % 8 else None)
+    found = measure_bundle(device, as_bundle(family), TOP)
+    status = Counter((facts.status, facts.message) for facts in found.facts)
+    assert status["unsupported", refused] <= CLASS_SAMPLE + 2
+    assert status["skipped", "none of the multiples of 4, not of 8, that were tried could be measured"] > 500
+    assert status["ok", ""] > CLASS_SAMPLE * 5 + LEVEL
+
+
 CALM, HOT = Telemetry(), Telemetry(throttled=True, reasons=("hw_thermal_slowdown",))
 
 
