@@ -54,7 +54,7 @@ def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[
     yield "gemms", f"{expansion.gemms:,} distinct, {found.flops / 1e12:,.1f} TFLOP for one call of each"
     yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"
     if found.spec is not None and found.too_large:
-        yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB"
+        yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB: a run skips them"
     yield "protocol", f"{config.timing.protocol}, L2 {config.timing.cache}, power {config.timing.power}"
     for note in budget_notes(config):
         yield "budget", note
