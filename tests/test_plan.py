@@ -269,6 +269,15 @@ def test_a_plan_for_the_cpu_says_that_it_is_not_estimated(capsys: pytest.Capture
     assert "a CPU is not estimated" in unwrapped(planned(capsys, "conf=cpu"))
 
 
+def test_a_plan_for_any_gpu_says_how_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    any_gpu = ("conf=h200", "cluster.gpu=any", "cluster.reference_gpu=null")
+    for more in ((), ("timing.protocol=seed",)):
+        text = unwrapped(planned(capsys, *any_gpu, *more))
+        assert "cluster.gpu=any names no GPU to estimate for, cluster.reference_gpu=h100-sxm does" in text
+        assert "CPU" not in text
+    assert "estimated for h100-sxm" in unwrapped(planned(capsys, *any_gpu, "cluster.reference_gpu=h100-sxm"))
+
+
 def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) -> None:
     text = planned(capsys, "conf=h200", "space.h=4096", "space.roles=seed_bmm", "space.tp=1")
     one, eight = re.findall(r"GPUs?: (\S+ to \S+) s", text)
