@@ -92,12 +92,11 @@ def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
 
 
 def is_ratio(spec: object) -> bool:
-    """Whether a choice of d_ff follows h."""
-    return (
-        isinstance(spec, Mapping)
-        and not {"start", "stop", "values"} & set(spec)
-        and bool({"ratio", "distance", "span"} & set(spec))
-    )
+    """Whether a choice of d_ff follows h, or is meant to: ``{ratio:8/3}`` without a space is one name to YAML."""
+    if not isinstance(spec, Mapping):
+        return False
+    names = {re.split("[:=]", str(key))[0] for key in spec}
+    return not {"start", "stop", "values"} & names and bool({"ratio", "distance", "span"} & names)
 
 
 def by_ratio(spec: object, h: int) -> int:
