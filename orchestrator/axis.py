@@ -77,7 +77,7 @@ def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
     >>> d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
     ((10912, 10916, 10920, 10922, 10924, 10928), 10922)
     >>> d_ff_values({"ratio": "8/3", "span": 0.25, "step": 2048}, 4096)
-    ((10240, 10922, 12288), 10922)
+    ((8192, 10240, 10922, 12288), 10922)
     """
     if not is_ratio(spec):
         return choice(spec)
