@@ -157,6 +157,8 @@ def test_a_sweep_ends_alike(
         text for text in (changes.get("problem"), "not all: 2 bundles" * bool(changes.get("unfinished"))) if text
     ]
     assert [problem in found[1][1][0] for problem in problems] == [True] * len(problems)
+    damaged = "is corrupt and was left out"
+    assert [damaged in text for text in (found[1][1][0], found[1][0]["text"])] == [fill is one_damaged] * 2
     assert found[1][1][1].startswith("3.0 s: ")  # a second each: device, other, rank
 
 
