@@ -205,7 +205,9 @@ class Run:
 
     dir: str = field(
         default="results",
-        metadata=_meta("directory that holds the runs, or its URI (s3://…)", Text(type_text="a directory or URI")),
+        metadata=_meta(
+            "directory that holds the runs, or its URI (s3://…)", Text(type_text="a directory or URI", place=True)
+        ),
     )
     name: str | None = field(
         default=None,
@@ -225,7 +227,7 @@ class Run:
         default=None,
         metadata=_meta(
             "where a run is kept on its way to a URI; null: under ~/.local/state",
-            Text(type_text="a directory", optional=True),
+            Text(type_text="a directory", optional=True, place=True),
         ),
     )
     upload_timeout_s: float = field(
