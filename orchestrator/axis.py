@@ -77,7 +77,7 @@ def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
     >>> d_ff_values({"ratio": "8/3", "distance": 8, "step": 4}, 4096)
     ((10912, 10916, 10920, 10922, 10924, 10928), 10922)
     >>> d_ff_values({"ratio": "8/3", "span": 0.25, "step": 2048}, 4096)
-    ((10240, 10922, 12288), 10922)
+    ((8192, 10240, 10922, 12288), 10922)
     """
     if not is_ratio(spec):
         return choice(spec)
@@ -92,12 +92,11 @@ def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
 
 
 def is_ratio(spec: object) -> bool:
-    """Whether a choice of d_ff follows h."""
-    return (
-        isinstance(spec, Mapping)
-        and not {"start", "stop", "values"} & set(spec)
-        and bool({"ratio", "distance", "span"} & set(spec))
-    )
+    """Whether a choice of d_ff follows h, or is meant to: ``{ratio:8/3}`` without a space is one name to YAML."""
+    if not isinstance(spec, Mapping):
+        return False
+    names = {re.split("[:=]", str(key))[0] for key in spec}
+    return not {"start", "stop", "values"} & names and bool({"ratio", "distance", "span"} & names)
 
 
 def by_ratio(spec: object, h: int) -> int:

@@ -174,7 +174,8 @@ def _object(value: int) -> Array:
 def _quotient(left: Column, right: Column) -> Column:
     if not np.all(right.values):
         raise InexactError
-    return Column(left.as_float() / right.as_float())
+    with np.errstate(all="ignore"):  # as in ``_whole``
+        return Column(left.as_float() / right.as_float())
 
 
 def _bound(values: Array) -> int:

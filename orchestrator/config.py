@@ -1,6 +1,7 @@
 """Composes a configuration: base, the sweep's file, arguments. The only module that touches OmegaConf."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -123,7 +124,7 @@ class _Draft:
     def read_conf(self, conf: str) -> None:
         """Add a ready-made sweep or a user's file."""
         if "/" in conf or "\\" in conf or conf.endswith((".yaml", ".yml")):
-            self.read_file(Path(conf), conf)
+            self.read_file(Path(os.path.expanduser(conf)), conf)
         elif conf in conf_names():
             self.read_file(_ready_made(conf), f"conf/{conf}.yaml")
         else:

@@ -152,6 +152,8 @@ class _Parser:
                 column = f" at column {error.offset}" if error.offset else ""
                 hint = "; equality is written ==" if _ASSIGNMENT.search(self.text) else ""
                 raise InvalidValueError(f"'{shorten(self.text)}' is no condition{column}: {error.msg}{hint}") from None
+            except UnicodeError:
+                raise InvalidValueError(f"'{shorten(self.text)}' has a byte that is not UTF-8") from None
             except ValueError:
                 raise InvalidValueError("has a null character") from None
             except (RecursionError, MemoryError):

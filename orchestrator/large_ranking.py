@@ -106,8 +106,9 @@ class LargeRanking:
             return head
 
     def _markdown(self, head: _Head) -> str:
-        counts = in_order(head.counts)
-        return markdown(self.store.path, head.table, self.top, notes=self._notes(head, kept=True), counts=counts)
+        notes, counts = self._notes(head, kept=True), in_order(head.counts)
+        path, problems = self.store.path, self.stream.problems
+        return markdown(path, head.table, self.top, notes=notes, problems=problems, counts=counts)
 
     def _notes(self, head: _Head, *, kept: bool) -> list[str]:
         """Say what is not shown. kept: whether the file has all rows."""

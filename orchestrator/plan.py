@@ -46,7 +46,7 @@ class Plan:
     """A sweep's cost.
 
     estimate is None where the catalogue does not tell how fast the device is: a CPU, or a dtype (``unknown``) without a
-    published peak.
+    published peak. It leaves out the ``too_large`` Gemms, which a run skips.
     """
 
     spec: GpuSpec | None
@@ -65,13 +65,14 @@ def plan(config: Config, expansion: Expansion) -> Plan:
     work = expansion.bundles.sets
     asked = work.table.bytes()[work.gemms]
     largest = work.table.gemm(int(work.gemms[np.argmax(asked)]))
+    fits = np.ones(len(asked), dtype=bool) if spec is None else asked <= spec.memory_gb * 1e9
     return Plan(
         spec=spec,
-        estimate=None if spec is None or unknown else _sum(_estimates(work, spec, config.timing)),
+        estimate=None if spec is None or unknown else _sum(_estimates(work.only(fits), spec, config.timing)),
         unknown=tuple(unknown),
         largest_bytes=largest.bytes,
         largest_gemm=largest,
-        too_large=0 if spec is None else int(np.count_nonzero(asked > spec.memory_gb * 1e9)),
+        too_large=int(np.count_nonzero(~fits)),
         flops=sum(work.exact_sums(work.table.flops()[work.gemms])),
     )
 

@@ -15,6 +15,7 @@ from tasks.settings import BASELINES
 
 GIB = 2**30
 GAP = "  "
+EXAMPLE_GPU = "h100-sxm"
 MOST_SHOWN = 40
 """Families that are listed."""
 
@@ -54,7 +55,7 @@ def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[
     yield "gemms", f"{expansion.gemms:,} distinct, {found.flops / 1e12:,.1f} TFLOP for one call of each"
     yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"
     if found.spec is not None and found.too_large:
-        yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB"
+        yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB: a run skips them"
     yield "protocol", f"{config.timing.protocol}, L2 {config.timing.cache}, power {config.timing.power}"
     for note in budget_notes(config):
         yield "budget", note
@@ -84,10 +85,11 @@ def _skip(expansion: Expansion, kind: str) -> str:
 
 def _cost(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[str, str]]:
     if found.spec is None and config.timing.protocol in BASELINES:
-        yield "cost", "a CPU is not estimated"
+        yield "cost", _not_estimated(config)
     elif found.spec is None:
         most = config.timing.most_seconds * len(expansion.bundles)
-        yield "cost", f"about {most:,.0f} s beyond the least rounds if no family is resolved; a CPU is not estimated"
+        text = f"about {most:,.0f} s beyond the least rounds if no family is resolved; {_not_estimated(config)}"
+        yield "cost", text
     elif found.estimate is None:
         yield "cost", f"not estimated: no published peak for {', '.join(found.unknown)} on {found.spec.key}"
     else:
@@ -100,6 +102,12 @@ def _cost(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[s
         for gpus in gpu_counts(config):
             low, high = wall_seconds(known, expansion, config, gpus)
             yield "", f"{gpus} GPU{'s' * (gpus > 1)}: {low:,.0f} to {high:,.0f} s"
+
+
+def _not_estimated(config: Config) -> str:
+    if config.cluster.gpu == "cpu":
+        return "a CPU is not estimated"
+    return f"cluster.gpu={config.cluster.gpu} names no GPU to estimate for, cluster.reference_gpu={EXAMPLE_GPU} does"
 
 
 def _each(config: Config) -> str:

@@ -86,10 +86,11 @@ class Raced:
             close, wider = _moderated(error, df, shared)
             far, df = np.where(few, close, far), np.where(few, wider, df)
         half = far * quantiles(self._alpha, df)
-        half = np.where(half > UNKNOWN, np.inf, half + np.abs(self.shift - self.shift[at, j][:, None]))
+        shift = self.shift - self.shift[at, j][:, None]
+        half = np.where(half > UNKNOWN, np.inf, half + np.abs(shift))
         half[at, j] = 0.0
         known = np.isfinite(mean) & (others == stayed)
-        return np.where(known, mean, self.effect - self.effect[at, j][:, None]), half
+        return np.where(known, mean - shift, self.effect - self.effect[at, j][:, None]), half
 
     @property
     def _alpha(self) -> float:

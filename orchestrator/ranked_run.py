@@ -77,7 +77,13 @@ class WholeRanking:
         """As ``RankedRun`` has it."""
         path, ranking = self.store.path, self.ranking
         text = markdown(
-            path, ranking.table, self.top, notes=ranking.notes, fleets=ranking.fleets, families=self.families
+            path,
+            ranking.table,
+            self.top,
+            notes=ranking.notes,
+            problems=ranking.problems,
+            fleets=ranking.fleets,
+            families=self.families,
         )
         self.store.write_ranking(ranking.table, text)
 

@@ -104,11 +104,15 @@ class Number(Rule):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Text(Rule):
-    """A text on one line; ``validate`` raises InvalidValueError for one that does not fit."""
+    """A text on one line; ``validate`` raises InvalidValueError for one that does not fit.
+
+    place: it is a path, in which ``~`` is the user's home: a shell leaves ``run.dir=~/x`` as it is.
+    """
 
     type_text: str = "a text"
     verbatim: bool = True
     empty: bool = False
+    place: bool = False
     validate: Callable[[str], object] | None = None
 
     def _check(self, value: object) -> str:
@@ -120,17 +124,7 @@ class Text(Rule):
             raise InvalidValueError(f"'{shorten(value)}' has a line break or control character")
         if value and self.validate is not None:
             self.validate(value)
-        return value
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place(Text):
-    """A directory; ``~`` at its start is the home directory, which a shell does not fill in after ``run.dir=``."""
-
-    type_text: str = "a directory"
-
-    def _check(self, value: object) -> str:
-        return os.path.expanduser(Text._check(self, value))
+        return os.path.expanduser(value) if self.place else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,5 +1,6 @@
 """Which runs there are, and which of them a user means."""
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,11 +27,13 @@ def list_runs(results: str | Path) -> list[Path]:
 def find_run(text: str, results: str | Path, spool: str | None = None) -> RunStore:
     """Open the run that ``text`` means: a path, a name under ``results``, or ``latest``; or the URI of one.
 
-    A run in a store (``text`` or ``results`` is a URI) is brought into the spool first: ``run.spool``.
+    A run in a store (``text`` or ``results`` is a URI) is brought into the spool first: ``run.spool``. In a path
+    ``~`` is the user's home.
 
     Raises:
         StoreError: there is no such run, and which there are; or the directory is no run.
     """
+    text, results = os.path.expanduser(text), os.path.expanduser(results)
     if is_uri(text) or is_uri(str(results)):
         from orchestrator.remote_runs import fetched_run
 

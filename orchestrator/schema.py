@@ -12,7 +12,7 @@ from orchestrator.errors import InvalidValueError, shorten
 from orchestrator.expression import Where
 from orchestrator.model import MOST_LAYERS
 from orchestrator.passes import PASSES
-from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Place, Rule, Switch, Text
+from orchestrator.rules import AxisRule, Choice, Choices, DffRule, Integer, Number, Rule, Switch, Text
 from orchestrator.shape import VOCABULARY_MULTIPLE
 from tasks.gemm import ELEMENT_BYTES
 from tasks.settings import GOALS, L2_REGIMES, POWER_REGIMES, PROTOCOLS, Timing
@@ -205,7 +205,9 @@ class Run:
 
     dir: str = field(
         default="results",
-        metadata=_meta("directory that holds the runs, or its URI (s3://…)", Place(type_text="a directory or URI")),
+        metadata=_meta(
+            "directory that holds the runs, or its URI (s3://…)", Text(type_text="a directory or URI", place=True)
+        ),
     )
     name: str | None = field(
         default=None,
@@ -225,7 +227,7 @@ class Run:
         default=None,
         metadata=_meta(
             "where a run is kept on its way to a URI; null: under ~/.local/state",
-            Place(optional=True),
+            Text(type_text="a directory", optional=True, place=True),
         ),
     )
     upload_timeout_s: float = field(

@@ -113,8 +113,14 @@ def parameters(count: int) -> str:
 
 
 def stop_reasons(row: Row) -> list[str]:
-    """Why a Family ended before it was through: before its order was resolved, or the seed's figures were all there."""
-    return [reason for reason in (row["stop_reason"] or "").split(", ") if reason not in ("", "resolved", "fixed")]
+    """Why a Family ended before it was through: before its order was resolved, or the seed's figures were all there.
+
+    Of one that ended resolved, and by the rounds in flight no longer was, that.
+    """
+    told = (row["stop_reason"] or "").split(", ")
+    if told == ["resolved"] and not row["resolved"]:
+        return ["it was before its last rounds"]
+    return [reason for reason in told if reason not in ("", "resolved", "fixed")]
 
 
 def best_found(row: Row) -> bool:

@@ -79,14 +79,18 @@ def markdown(
     top: int,
     *,
     notes: Sequence[str] = (),
+    problems: Sequence[str] = (),
     fleets: Sequence[Fleet] = (),
     counts: Mapping[str, int] | None = None,
     families: Sequence[FamilyTable] | None = None,
 ) -> str:
-    """Return the tables as Markdown: what ``ranking.md`` holds. counts, families: as ``show`` takes them."""
+    """Return the tables as Markdown: what ``ranking.md`` holds. counts, families: as ``show`` takes them.
+
+    problems: Shards that could not be read; they are named within the run, wherever it lies.
+    """
     counts = status_counts(ranking) if counts is None else counts
     blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(counts)}."]
-    blocks += map(escaped, notes)
+    blocks += map(escaped, (*notes, *(problem.replace(f"{run}/", "") for problem in problems)))
     for family in family_tables(ranking, top) if families is None else families:
         blocks += markdown_blocks(family)
     blocks += [LEGEND] if ranking.num_rows else []

@@ -79,12 +79,15 @@ class Comparison:
         The estimate of a pair that stayed, or that left, is that of the rounds which it shares. A half-width is
         infinite where these are too few to know it; 0 for ``j`` itself. comparisons: how many hold together (default:
         all pairs of the Family).
+
+        Where of a pair that left one disturbed the others, it is set against what the other would cost without it.
         """
         differences = self.relative - self.relative[:, [j]]
         if self.stayed[j]:
             differences[np.ix_(~self.settled, self.stayed)] = np.nan
         close, rounds = trimmed(differences, LEFT_ROUNDS), np.isfinite(differences).sum(axis=0)
-        location = Location(close.mean, np.where(rounds < MIN_ROUNDS, np.inf, close.error), close.df)
+        shift = self.shift - self.shift[j]
+        location = Location(close.mean - shift, np.where(rounds < MIN_ROUNDS, np.inf, close.error), close.df)
         few = (rounds < OWN_ROUNDS) & (self.left | self.left[j] | (rounds >= MIN_ROUNDS))
         if few.any():
             close = moderated(close, rounds)
@@ -96,7 +99,6 @@ class Comparison:
         if self.joined:
             location = self._linked(location, j, rounds < LEFT_ROUNDS)
         half = self._half(location, comparisons)
-        shift = self.shift - self.shift[j]
         half = np.where(half > UNKNOWN, np.inf, half + np.abs(shift))
         half[j] = 0.0
         # A pair of one that stayed and one that left shares only the rounds before: too few to tell the former apart.

@@ -286,12 +286,16 @@ class CudaDevice(Device):
 
     def _before(self, timing: Timing, *, flush: bool) -> Callable[[], object] | None:
         if timing.power == "burst":
-            return self._idle
+            return self._idle_and_flush if flush else self._idle
         return self.flush if flush else None
 
     def _idle(self) -> None:
         self.synchronize()
         time.sleep(BURST_IDLE_S)
+
+    def _idle_and_flush(self) -> None:
+        self._idle()
+        self.flush()
 
     def _stream_visit(self, gemm: Gemm, ring: Ring, timing: Timing) -> Visit:
         lead = lead_calls(1, timing)

@@ -67,17 +67,17 @@ def _interleaved(
         if reason == "level":
             levels.following([sampler.comparison(family) for family in bundle.families])
             continue
-        if not telemetry.throttled or redone == timing.redo_throttled:
+        if not together(taken).throttled or redone == timing.redo_throttled:
             break
         report(Progress(bundle_id=bundle.bundle_id, state="cool"))
         if not _rested(stop):
             break
         throttled.extend(sampler.samples)
         redone, first_round, measuring, taken = redone + 1, first_round + sampler.rounds, 0.0, []
-        sampler = Sampler(bundle, timing, (), first_round)
+        levels, sampler = Levels(bundle, timing), Sampler(bundle, timing, (), first_round)
     telemetry = together(taken)
     samples = sampler.samples
-    facts = _facts(ready.visits, [*ready.failures, *levels.left_out()], samples, telemetry)
+    facts = _facts(ready.visits, ready.failures, levels.left_out(), samples, telemetry)
     return Measurement(
         bundle_id=bundle.bundle_id,
         samples=(*throttled, *samples),
@@ -177,9 +177,16 @@ def _visit(visit: Visit, number: int, position: int) -> tuple[Callable[[Pending]
 
 
 def _facts(
-    visits: dict[Gemm, Visit], failures: list[GemmFacts], samples: list[Sample], telemetry: Telemetry
+    visits: dict[Gemm, Visit],
+    failures: list[GemmFacts],
+    left_out: list[GemmFacts],
+    samples: list[Sample],
+    telemetry: Telemetry,
 ) -> list[GemmFacts]:
-    """Facts of every Gemm; the window's energy is shared out by the time that each Gemm's calls took."""
+    """Facts of every Gemm; the window's energy is shared out by the time that each Gemm's calls took.
+
+    left_out: by the search, also where an earlier one, that was throttled, has measured it.
+    """
     busy: dict[str, float] = {}
     calls: dict[str, int] = {}
     for sample in samples:
@@ -187,8 +194,11 @@ def _facts(
         busy[sample.gemm_id] = busy.get(sample.gemm_id, 0.0) + each * sample.seconds
         calls[sample.gemm_id] = calls.get(sample.gemm_id, 0) + each
     total = sum(busy.values())
-    facts = list(failures)
+    facts = [*left_out, *failures]
+    missing = {each.gemm_id for each in left_out}
     for gemm, visit in visits.items():
+        if gemm.gemm_id in missing:
+            continue
         energy = None
         if telemetry.energy_j is not None and gemm.gemm_id in busy:
             energy = telemetry.energy_j * busy[gemm.gemm_id] / total / calls[gemm.gemm_id]

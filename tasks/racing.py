@@ -10,6 +10,9 @@ interval. There are as many such pairs as other Candidates, one-sided; their cha
 and all looks (Bonferroni). So with probability ``confidence`` the best never leaves and the one that is named is
 within ``tie_pct`` of it.
 
+Of several that are equally good any may be the leader, and whoever leaves is in no tie with it: to be out takes an
+interval that holds for all pairs of those that still race, in both directions.
+
 In so few rounds a pair's own spread is hardly known. The Candidates of a Family are measured alike: the variance of a
 pair is moderated by that of the others (``tasks.location.moderated``).
 """
@@ -51,8 +54,10 @@ def race(comparison: Comparison, least: int = MIN_ROUNDS) -> Race | None:
     if not len(others):
         return Race(leader, out, decided=True)
     location = trimmed(rounds[:, others] - rounds[:, [first]], least)
-    half = _half_widths(location, len(rounds), comparison.alpha / (len(comparison.measured) - 1))
-    out[stayed[others]] = (location.mean - half > 0) & (location.mean >= comparison.tie)
+    rivals, pairs = len(comparison.measured) - 1, len(stayed) * len(others)
+    half = _half_widths(location, len(rounds), comparison.alpha / rivals)
+    wider = _half_widths(location, len(rounds), comparison.alpha / max(rivals, pairs))
+    out[stayed[others]] = (location.mean - wider > 0) & (location.mean >= comparison.tie)
     return Race(leader, out, decided=bool((half - location.mean <= comparison.tie).all()))
 
 

@@ -226,7 +226,7 @@ class Sampler:
         if found is None:
             return comparison.order, not comparison.order, False
         behind = comparison.effect - np.nanmin(comparison.effect)
-        far = found.out & (behind > FAR)
+        far = found.out & comparison.stayed & (behind > FAR)  # not those that an earlier level has left
         if far.any() and not self._left_at:
             return [i for i in comparison.order if not far[i]], False, True
         if early:

@@ -1,10 +1,10 @@
 """From coarse to fine: which of very many Candidates are worth measuring at all.
 
-A first level measures a few Candidates of each alignment class. A class is left out where all of them are far behind
-the best; of the others a second level measures as many, spread evenly, and a third those that lie beside one that is
-near the best. These compete. Two assumptions, not bounds: a class has no Candidate that is more than CLASS_PCT faster
-than the fastest of those tried first; between two neighbours in a class there is none that is more than NEAR_PCT faster
-than both.
+A first level measures a few Candidates of each alignment class. A class is left out where all of them failed or are
+far behind the best; of the others a second level measures as many, spread evenly, and a third those that lie beside one
+that is near the best. These compete. Two assumptions, not bounds: a class has no Candidate that is more than CLASS_PCT
+faster than the fastest of those tried first; between two neighbours in a class there is none that is more than NEAR_PCT
+faster than both.
 """
 
 import math
@@ -90,15 +90,18 @@ class Search:
         """Why Candidate ``i`` was not measured."""
         for name, members in self._classes.items():
             if name in self._left_out and i in members:
-                pct = 100 * math.expm1(self._left_out[name])
-                return f"multiples of {name}, not of {2 * name}, were {pct:.0f}% or more behind the best"
+                of = f"multiples of {name}" if name == FINEST else f"multiples of {name}, not of {2 * name},"
+                behind = self._left_out[name]
+                if math.isinf(behind):
+                    return f"none of the {of} that were tried could be measured"
+                return f"{of} were {100 * math.expm1(behind):.0f}% or more behind the best"
         return f"not beside one that was within {NEAR_PCT:g}% of the best"
 
     def _leave_out(self, behind: Floats) -> None:
         for name, members in self._classes.items():
-            tried = [behind[i] for i in members if i in self._known and np.isfinite(behind[i])]
-            if tried and min(tried) > math.log1p(CLASS_PCT / 100):
-                self._left_out[name] = float(min(tried))
+            tried = [math.inf if np.isnan(behind[i]) else float(behind[i]) for i in members if i in self._known]
+            if min(tried) > math.log1p(CLASS_PCT / 100):
+                self._left_out[name] = min(tried)
 
     def _open(self) -> list[list[int]]:
         return [members for name, members in self._classes.items() if name not in self._left_out]

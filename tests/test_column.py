@@ -1,5 +1,6 @@
 """Columns calculate as whole numbers do, or refuse."""
 
+import math
 import operator
 from typing import Any
 
@@ -89,6 +90,14 @@ def test_what_could_overflow_or_be_rounded_is_refused() -> None:
         with pytest.raises(InexactError):
             apply(left, right)
     assert (large**1).values.tolist() == [2**40]
+
+
+@pytest.mark.parametrize("apply", [operator.mul, operator.truediv])
+def test_what_is_infinite_is_so_without_a_warning(apply: Any) -> None:
+    small = column([1, 2]) / 1e200  # warnings are errors here
+    assert (
+        apply(1e200, small if apply is operator.truediv else column([1, 2]) * 1e200).values.tolist() == [math.inf] * 2
+    )
 
 
 @given(condition, st.lists(st.fixed_dictionaries(dict.fromkeys(NAMES, st.integers(1, 60))), min_size=1, max_size=4))

@@ -225,6 +225,8 @@ WRONG_ARGUMENTS = [
     ("space.h={start: 1, stop: 4, step: 0}", "space.h: step: 0 is too small"),
     ("space.h={start: 1}", "{start, stop, step, baseline} lacks stop"),
     ("space.h={start:4096}", "'start:4096' is no part and its value: a space must follow the colon"),
+    ("space.d_ff={ratio:8/3,distance:8,step:4}", "a space must follow the colon, as in {ratio: 8/3}"),
+    ("space.d_ff={ratio=8/3, distance=8, step=4}", "did you mean ratio? there are: ratio, distance, span, step"),
     ("space.h={start: 1, stop: 2_000_000_000}", "2000000000 values; at most 1000000 fit on one axis"),
     ("space.h={start: 1, stop: 1_000_000_000_000}", "1000000000000 is too large; it must be <= 2147483647"),
     ("space.d_ff={ratio: 8/3, distance: 100}", "{ratio, distance, step} lacks step"),

@@ -110,6 +110,21 @@ def test_a_family_is_measured_in_one_way(device: CudaDevice, changes: dict[str, 
     assert device.soaked == (timing.power == "sustained")
 
 
+@pytest.mark.parametrize("changes", [{"l2": "flush"}, {"lead_calls": 0}])
+def test_after_idling_the_cache_is_flushed_where_it_would_be_without(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """By the second: MAX_CALLS calls of so small a Gemm do not read three caches' worth."""
+    done: list[str] = []
+    timing = Timing(power="burst", **changes)
+    (gemm,) = fp32(up_family([8], h=16)).gemms
+    visits, _ = device.prepare([gemm], timing)
+    monkeypatch.setattr(device, "flush", lambda: done.append("flush"))
+    monkeypatch.setattr("tasks.cuda.time.sleep", lambda seconds: done.append("idle"))
+    visits[gemm].enqueue()
+    assert done == ["idle", "flush"]
+
+
 def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     flushes: list[int] = []
     monkeypatch.setattr(flush, "FLUSH_BYTES", 2 * 3 * 2**20)  # two flushes of this cache of 1 MiB

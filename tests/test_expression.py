@@ -118,6 +118,7 @@ def test_a_condition_on_seq_is_false_where_there_is_none() -> None:
         ("h == (tp == 1)", "is a condition where a number is needed"),
         ("h; tp", "is no condition"),
         ("1or 2", "is no condition"),
+        ("h == 1 or \udce2 == 2", "has a byte that is not UTF-8"),
         ("h == 1 \x00", "null"),
         ("(" * 400 + "h" + ")" * 400 + " == 1", "no condition|nested too deeply"),
         ("-" * 950 + "h == 1", "nested too deeply"),

@@ -168,6 +168,24 @@ def test_a_plan_counts_flops_bytes_and_what_is_too_large() -> None:
     assert plan(large, expand_space(large)).too_large == 2
 
 
+def test_what_does_not_fit_costs_nothing_for_a_run_skips_it() -> None:
+    space = Space(
+        roles=["mlp"], h=[4096, 131_072], tp=1, batch=4, seq=2048, dtype=["fp16"], d_ff=[128, 256, 400_000]
+    )  # of h=131072 both parts of d_ff=400000 take more than 80 GB
+    every = Config(space=space, cluster=Cluster(gpu="h100-sxm"))
+    fitting = [
+        replace(every, space=replace(space, h=4096)),
+        replace(every, space=replace(space, h=131_072, d_ff=[128, 256])),
+    ]
+    found = plan(every, expand_space(every))
+    least = sum(known.least_s for of in fitting if (known := plan(of, expand_space(of)).estimate) is not None)
+    assert found.too_large == 2
+    assert found.estimate is not None
+    assert found.estimate.least_s == pytest.approx(least)
+    none = replace(every, space=replace(space, h=131_072, d_ff=400_000))
+    assert plan(none, expand_space(none)).estimate == Estimate(least_s=0.0, most_s=0.0, samples=0)
+
+
 def test_a_plan_is_the_estimate_of_its_bundles() -> None:
     of = config()
     expansion = expand_space(of)
@@ -249,6 +267,15 @@ def test_the_verb_says_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_plan_for_the_cpu_says_that_it_is_not_estimated(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a CPU is not estimated" in unwrapped(planned(capsys, "conf=cpu"))
+
+
+def test_a_plan_for_any_gpu_says_how_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    any_gpu = ("conf=h200", "cluster.gpu=any", "cluster.reference_gpu=null")
+    for more in ((), ("timing.protocol=seed",)):
+        text = unwrapped(planned(capsys, *any_gpu, *more))
+        assert "cluster.gpu=any names no GPU to estimate for, cluster.reference_gpu=h100-sxm does" in text
+        assert "CPU" not in text
+    assert "estimated for h100-sxm" in unwrapped(planned(capsys, *any_gpu, "cluster.reference_gpu=h100-sxm"))
 
 
 def test_more_gpus_than_bundles_do_not_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """The end of a run is the same whether its ranking is made in memory or in batches."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from orchestrator.interrupts import Interrupts
 from orchestrator.laps import Laps
 from orchestrator.ledger import GemmFailure
 from orchestrator.ranking import rank
-from orchestrator.schema import Config
+from orchestrator.schema import Config, Rank
 from orchestrator.space import expand_space, plan_hash
 from orchestrator.store import RunStore, shard_table
 from orchestrator.verbs.run import _conclude, broken_off
@@ -156,6 +157,8 @@ def test_a_sweep_ends_alike(
         text for text in (changes.get("problem"), "not all: 2 bundles" * bool(changes.get("unfinished"))) if text
     ]
     assert [problem in found[1][1][0] for problem in problems] == [True] * len(problems)
+    damaged = "is corrupt and was left out"
+    assert [damaged in text for text in (found[1][1][0], found[1][0]["text"])] == [fill is one_damaged] * 2
     assert found[1][1][1].startswith("3.0 s: ")  # a second each: device, other, rank
 
 
@@ -235,3 +238,19 @@ def test_a_resume_with_nothing_to_do_ends_alike(
     assert found[0] == found[1]
     assert "RUN: nothing to do" in found[1][1]
     assert "mlp_up h=64" in found[1][0]
+
+
+# The committed examples
+
+EXAMPLES = Path(__file__).parents[1] / "results" / "examples"
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in EXAMPLES.glob("*/manifest.json")))
+def test_an_examples_ranking_is_what_its_shards_say(name: str, tmp_path: Path) -> None:
+    # else `rank`, `report` and the README would show another ranking than the one that is committed
+    store = RunStore.open(shutil.copytree(EXAMPLES / name, tmp_path / name))
+    committed, text = read_ranking(store), (store.path / "ranking.md").read_text("utf-8")
+    ranked_run.rank_run(store, Rank().top).write()
+    order = ["gpu", "family_id", "value", "rank", "tie_group", "status"]
+    assert committed.select(order).equals(read_ranking(store).select(order))
+    assert (store.path / "ranking.md").read_text("utf-8") == text

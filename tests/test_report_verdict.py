@@ -88,6 +88,7 @@ def test_what_makes_an_order_doubtful_is_in_the_sentence() -> None:
         ),
         ({"protocol": "sequential", "resolved": False, "stop_reason": "fixed"}, "what drifted is part of the figures"),
         ({"resolved": False, "stop_reason": "max_seconds, resolved"}, "not resolved (max_seconds)"),
+        ({"resolved": False, "stop_reason": "resolved"}, "not resolved (it was before its last rounds)"),
     ]
     for change, words in told:
         assert words in verdict([row(128, 1.0, 1, **change), row(96, 1.5, 2, **change)]).sentence

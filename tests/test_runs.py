@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config import compose
 from orchestrator.errors import StoreError
 from orchestrator.runs import find_run, list_runs
 from orchestrator.store import RunStore
@@ -24,6 +25,18 @@ def test_a_run_is_found_by_name_by_path_and_as_latest(tmp_path: Path, monkeypatc
     assert find_run("b-old", "results").name == "b-old"
     assert find_run("results/b-old", "results").name == "b-old"
     assert find_run(str(tmp_path / "results" / "a-new"), "elsewhere").name == "a-new"
+
+
+def test_a_tilde_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # what a shell leaves as it is: run.dir=~/sweeps, --dir=~/sweeps, conf=~/own.yaml
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "own.yaml").write_text("run: {dir: ~/sweeps, spool: ~/spool}")
+    run = compose("~/own.yaml").run
+    assert (run.dir, run.spool) == (str(tmp_path / "sweeps"), str(tmp_path / "spool"))
+    assert compose("cpu", ["run.dir=s3://bucket/~x"]).run.dir == "s3://bucket/~x"
+    RunStore.create(tmp_path / "sweeps", "one", {})
+    assert find_run("one", "~/sweeps").path == tmp_path / "sweeps" / "one"
+    assert find_run("~/sweeps/one", "results").path == tmp_path / "sweeps" / "one"
 
 
 def test_an_unknown_run_lists_the_runs_there_are(tmp_path: Path) -> None:

@@ -278,3 +278,36 @@ def test_equal_candidates_end_in_one_group_for_all_the_looks() -> None:
         run(sampler, bundle, FakeDevice(costs(family, [1.0] * 12), drift=0.02, noise=0.01, seed=seed))
         separated += max(g or 0 for g in sampler.comparison(family).groups) > 1
     assert separated <= 0.05 * runs
+
+
+def sharing_family(count: int) -> Family:
+    """Candidates of two parts, of which the second is the same Gemm for all."""
+
+    def part(name: str, n: int) -> Part:
+        return Part(name=name, gemm=Gemm(kind="mm", b=1, m=8, n=n, k=64, dtype="fp16", layout="nt"))
+
+    candidates = tuple(Candidate(value=i, parts=(part("own", 128 + 8 * i), part("shared", 256))) for i in range(count))
+    return Family(role="mlp", h=64, tp=1, batch=1, seq=8, dtype="fp16", candidates=candidates)
+
+
+@pytest.mark.parametrize(("count", "goal"), [(2, "full"), (3, "top")])
+def test_two_or_three_candidates_that_share_a_gemm_are_told_apart_where_they_differ_alone(
+    count: int, goal: str
+) -> None:
+    family, runs, separated, wrong = sharing_family(count), 20, 0, 0
+    bundle = as_bundle(family)
+    shared = family.candidates[0].parts[1].gemm.gemm_id
+    for slower in (1.0, 1.03):
+        for seed in range(runs):
+            seconds = {shared: 3e-4}
+            for i, candidate in enumerate(family.candidates):
+                whole = 3e-9 * candidate.flops * (slower if i == 0 else 1.0)
+                seconds[candidate.parts[0].gemm.gemm_id] = whole - seconds[shared]
+            timing = Timing(goal=goal, seed=seed, max_rounds=30, max_seconds=1e9, tie_pct=1e-6)
+            sampler = Sampler(bundle, timing, range(len(bundle.gemms)))
+            run(sampler, bundle, FakeDevice(seconds, drift=0.01, noise=0.003, seed=seed))
+            comparison = sampler.comparison(family)
+            separated += slower == 1.0 and max(group or 0 for group in comparison.groups) > 1
+            wrong += slower > 1.0 and comparison.order[0] == 0
+    assert separated <= 0.05 * runs + 2
+    assert wrong == 0

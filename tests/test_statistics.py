@@ -424,3 +424,7 @@ def test_one_that_left_little_behind_is_not_set_against_what_the_slow_ones_chang
     # what it would take: its own in the rounds without the slow one, and as the others slowed down in those before
     assert np.exp(comparison.steady[:5]) == pytest.approx(1 / 0.85, abs=0.005)
     assert np.exp(comparison.steady[5:]) == pytest.approx(1.0, abs=0.005)
+    # both have left: the slow one is set against what this one would take too
+    estimate, half = comparison.difference(0, 3)
+    assert estimate == pytest.approx(math.log(2.4 / 1.02), abs=0.005)
+    assert estimate + half == pytest.approx(math.log(2.4 / 1.02 / 0.85), abs=0.03)

@@ -111,17 +111,39 @@ def test_what_is_not_measured_says_why() -> None:
     assert "not beside one that was within 2% of the best" in of.values()
 
 
-def test_where_the_race_was_throttled_it_is_run_again_and_the_levels_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_of_which_none_can_be_measured_takes_no_further_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = wide_family()
+    device = QuickDevice(lambda gemm: 1e-9 * gemm.flops * per_flop(gemm.n))
+    refused = "not for multiples of 4 alone"
+    monkeypatch.setattr(device, "unsupported", lambda gemm: refused if gemm.n % 8 else None)
+    found = measure_bundle(device, as_bundle(family), TOP)
+    status = Counter((facts.status, facts.message) for facts in found.facts)
+    assert status["unsupported", refused] <= CLASS_SAMPLE + 2
+    assert status["skipped", "none of the multiples of 4, not of 8, that were tried could be measured"] > 500
+    assert status["ok", ""] > CLASS_SAMPLE * 5 + LEVEL
+
+
+CALM, HOT = Telemetry(), Telemetry(throttled=True, reasons=("hw_thermal_slowdown",))
+
+
+@pytest.mark.parametrize("windows", [[CALM, CALM, CALM, HOT, CALM], [CALM, HOT, CALM]], ids=["race", "level"])
+def test_a_search_that_was_throttled_is_made_again_and_ranked_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, windows: list[Telemetry]
+) -> None:
     monkeypatch.setattr("tasks.measure.time.sleep", lambda seconds: None)
-    calm, hot = Telemetry(), Telemetry(throttled=True, reasons=("hw_thermal_slowdown",))
-    device = QuickDevice(lambda gemm: 1e-9 * gemm.flops * per_flop(gemm.n), telemetry=[calm, calm, calm, hot, calm])
-    found = measure_bundle(device, as_bundle(wide_family()), TOP)
+    device = QuickDevice(lambda gemm: 1e-9 * gemm.flops * per_flop(gemm.n), telemetry=windows)
+    family = wide_family()
+    found = measure_bundle(device, as_bundle(family), TOP)
     visits = Counter(sample.round for sample in found.samples)
-    assert (found.redone, found.telemetry.throttled) == (1, False)
+    assert (found.redone, found.telemetry.throttled, found.stop_reason) == (1, False, "best_found")
     assert found.first_round > 3 * LEVEL_ROUNDS
-    assert max(visits) + 1 - found.first_round == found.rounds
-    assert visits[found.first_round] <= LEVEL
+    assert max(visits) + 1 - found.first_round == found.rounds + 3 * LEVEL_ROUNDS
     assert sum(visits.values()) == len(found.samples)
+    rows = ranked(found, family, tmp_path)
+    assert "no samples" not in {row["message"] for row in rows}
+    measured = {sample.gemm_id for sample in found.samples if sample.round >= found.first_round}
+    assert sum(row["status"] == "ok" for row in rows) == len(measured)
+    assert max(row["relative"] for row in rows if row["rank"]) > 2.3  # the slow class of the first level
 
 
 def test_levels_have_the_fewest_rounds_and_the_race_begins_anew() -> None:
@@ -135,6 +157,13 @@ def test_levels_have_the_fewest_rounds_and_the_race_begins_anew() -> None:
     assert LEVEL / 2 < second <= first + LEVEL
     assert third <= second + LEVEL
     assert found.rounds == len(sizes) - 3 * LEVEL_ROUNDS
+
+
+def test_the_race_is_decided_though_a_class_that_was_left_out_is_far_behind() -> None:
+    found = search(4, wide_family())
+    visits = Counter(sample.round for sample in found.samples)
+    assert (found.stop_reason, found.resolved) == ("best_found", True)
+    assert visits[max(visits)] < visits[3 * LEVEL_ROUNDS] / 4  # the others have left
 
 
 def test_a_family_that_is_not_wide_or_whose_whole_order_is_asked_for_is_measured_whole() -> None:
