@@ -262,9 +262,8 @@ def _prepare_environment() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Its workers run by this Python whatever started it, so that nobody need look for `uv run` among our ancestors.
     os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    os.environ.pop(
-        "PYTHONOPTIMIZE", None
-    )  # without docstrings (-OO) an agent of Ray's ends, and takes its raylet along
+    # Without docstrings (-OO) an agent of Ray's ends, and takes its raylet along.
+    os.environ.pop("PYTHONOPTIMIZE", None)
 
 
 def _prepare_workers() -> None:
