@@ -103,6 +103,7 @@ def wrong(tmp_path: Path) -> list[tuple[list[str], str]]:
         ([EXAMPLE, "--layer", "no.json"], "--layer no.json: No such file"),
         ([EXAMPLE, "--format", "png", "--family", "x", "--out", str(tmp_path / "a")], "unknown family 'x'"),
         ([EXAMPLE, "--format", "pdf"], "invalid choice: 'pdf'"),
+        ([EXAMPLE, "--out", "it.pdf"], "--out it.pdf: a report is html, md, png, svg; --format says which it is to be"),
         ([EXAMPLE, "--plot", "pie"], "invalid choice: 'pie'"),
         (
             [EXAMPLE, "--plot", "roofline", "--family", "x"],

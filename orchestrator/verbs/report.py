@@ -82,7 +82,12 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _format(arguments: argparse.Namespace) -> str:
     suffix = Path(arguments.out or "").suffix.lower().removeprefix(".")
-    return str(arguments.format or (suffix if suffix in FORMATS else "html"))
+    if arguments.format or suffix in FORMATS:
+        return str(arguments.format or suffix)
+    if suffix.isalpha() and suffix != "htm":
+        forms = ", ".join(FORMATS)
+        raise InvalidValueError(f"--out {arguments.out}: a report is {forms}; --format says which it is to be")
+    return "html"
 
 
 def _refuse_strangers(arguments: argparse.Namespace, form: str) -> None:
