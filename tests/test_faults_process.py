@@ -31,14 +31,14 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A sweep of LONG whose driver was killed."""
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """A sweep of LONG whose driver was killed; Ray's agents end within a minute or so, while the tests go on."""
     with job(tmp_path_factory.mktemp("killed") / "results", *LONG, pace_s=0.3) as driver:
         driver.under_way().kill(signal.SIGKILL)
         assert driver.end() == -signal.SIGKILL
         driver.none_left()
+        yield driver
         driver.none_left(90, agents=True)
-    return driver
 
 
 @pytest.fixture(scope="module")
