@@ -43,6 +43,12 @@ ONE_CALL_S = 1e-4
 DELAYS = (4, 16, 64, 256)
 """Flushes to queue short calls behind, the next where the last did not last; one takes some 50 us."""
 
+LAUNCH_S, AWAKE_S = 0.5e-3, 2e-3
+"""Seconds of flushes in which the call that is timed next is launched; the second where the host has rested too."""
+
+MOST_FLUSHES = 128
+"""For that: more than a device with a cache of some megabytes does in AWAKE_S."""
+
 LOAD_S = 0.8
 LOAD_AGAIN_S = 0.3
 LOAD_CALLS = 800
@@ -150,6 +156,7 @@ class CudaDevice(Device):
         self.cache_bytes = max(self.cache_bytes, INFINITY_CACHE_BYTES.get(self.architecture.gfx or "", 0))
         self._stream = torch.cuda.Stream()
         self._scratch: torch.Tensor | None = None
+        self._flush_s: float | None = None
         self._watch: Window | None = None  # what the device does under load, until it is soaked
 
     def free_bytes(self) -> int:
@@ -233,6 +240,18 @@ class CudaDevice(Device):
             self._scratch = torch.empty(L2_REUSE * self.cache_bytes, dtype=torch.uint8, device=self.torch_device)
         self._scratch.zero_()
 
+    def _flushes(self, seconds: float) -> int:
+        """Flushes that take so long."""
+        if self._flush_s is None:
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            self.flush()  # the first one allocates
+            start.record()
+            for _ in range(8):
+                self.flush()
+            end.record()
+            self._flush_s = Events(start, end, calls=8).seconds()
+        return min(MOST_FLUSHES, math.ceil(seconds / max(self._flush_s, 1e-6)))
+
     def flushed_calls(self, gemm: Gemm, operands: Operands, count: int) -> list[float]:
         return [pending.seconds() for pending in [self._flushed_call(gemm, operands) for _ in range(count)]]
 
@@ -282,23 +301,25 @@ class CudaDevice(Device):
         calls = shared_calls(seconds, timing, self.typical_s)
         short = {gemm: count for gemm, count in calls.items() if count > 1}
         visits = self._sweep_visits(short, timing) if short else {}
-        return {gemm: visits.get(gemm) or self._stream_visit(gemm, ring, timing) for gemm in calls}
+        return {gemm: visits.get(gemm) or self._stream_visit(gemm, ring, timing, seconds[gemm]) for gemm in calls}
 
-    def _before(self, timing: Timing, *, flush: bool) -> Callable[[], object] | None:
-        if timing.power == "burst":
-            return self._idle_and_flush if flush else self._idle
-        return self.flush if flush else None
+    def _before(self, timing: Timing, flushes: int) -> Callable[[], object] | None:
+        """What comes ahead of a visit: so many flushes; in a burst a rest and those in which the host awakes."""
+        rest = timing.power == "burst"
+        flushes = self._flushes(AWAKE_S) if rest else flushes
 
-    def _idle(self) -> None:
-        self.synchronize()
-        time.sleep(BURST_IDLE_S)
+        def before() -> None:
+            if rest:
+                self.synchronize()
+                time.sleep(BURST_IDLE_S)
+            for _ in range(flushes):
+                self.flush()
 
-    def _idle_and_flush(self) -> None:
-        self._idle()
-        self.flush()
+        return before if flushes else None
 
-    def _stream_visit(self, gemm: Gemm, ring: Ring, timing: Timing) -> Visit:
+    def _stream_visit(self, gemm: Gemm, ring: Ring, timing: Timing, seconds: float) -> Visit:
         lead = lead_calls(1, timing)
+        launched = timing.l2 != "flush" and seconds > ONE_CALL_S  # while the visit before it runs
 
         def run(count: int) -> None:
             for _ in range(count):
@@ -309,7 +330,7 @@ class CudaDevice(Device):
             calls=1,
             lead_calls=lead,
             launch="stream",
-            before=self._before(timing, flush=timing.l2 == "flush"),
+            before=self._before(timing, 0 if launched else self._flushes(LAUNCH_S)),
             lead=lambda: run(lead),
             timed=lambda: run(1),
         )
@@ -335,7 +356,7 @@ class CudaDevice(Device):
                 bmm.call(gemm, each)
 
         graph = capture(lambda: run(steps[lead:]))
-        before = self._before(timing, flush=flush)
+        before = self._before(timing, int(flush))
         if graph is None:
             delays = math.ceil(len(steps) / 8)  # a flush outlasts some ten launches
 

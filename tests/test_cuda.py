@@ -110,19 +110,29 @@ def test_a_family_is_measured_in_one_way(device: CudaDevice, changes: dict[str, 
     assert device.soaked == (timing.power == "sustained")
 
 
-@pytest.mark.parametrize("changes", [{"l2": "flush"}, {"lead_calls": 0}])
-def test_after_idling_the_cache_is_flushed_where_it_would_be_without(
-    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"lead_calls": 0}, ["flush"]),  # MAX_CALLS calls of so small a Gemm do not read three caches' worth
+        ({"l2": "flush"}, ["flush"] * 5),
+        ({"visit_us": 0.1}, ["flush"] * 5),
+        ({"power": "burst"}, ["idle"] + ["flush"] * 20),
+        ({"power": "burst", "l2": "flush"}, ["idle"] + ["flush"] * 20),
+    ],
+)
+def test_a_call_is_launched_while_the_device_flushes_where_nothing_else_runs_before_it(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], expected: list[str]
 ) -> None:
-    """By the second: MAX_CALLS calls of so small a Gemm do not read three caches' worth."""
     done: list[str] = []
-    timing = Timing(power="burst", **changes)
-    (gemm,) = fp32(up_family([8], h=16)).gemms
-    visits, _ = device.prepare([gemm], timing)
+    size = 8 if "lead_calls" in changes else 128
+    (gemm,) = fp32(up_family([size], h=16 if size == 8 else 64)).gemms
+    monkeypatch.setattr(device, "_flush_s", 1e-4)
+    visits, _ = device.prepare([gemm], Timing(**changes))
     monkeypatch.setattr(device, "flush", lambda: done.append("flush"))
     monkeypatch.setattr("tasks.cuda.time.sleep", lambda seconds: done.append("idle"))
     visits[gemm].enqueue()
-    assert done == ["idle", "flush"]
+    assert done == expected
 
 
 def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
