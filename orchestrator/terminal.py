@@ -90,13 +90,18 @@ def markdown(
     """
     counts = status_counts(ranking) if counts is None else counts
     blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(counts)}."]
-    blocks += map(escaped, (*notes, *(problem.replace(f"{run}/", "") for problem in problems)))
+    blocks += map(escaped, (*notes, *(_within(run, problem) for problem in problems)))
     for family in family_tables(ranking, top) if families is None else families:
         blocks += markdown_blocks(family)
     blocks += [LEGEND] if ranking.num_rows else []
     for table in fleet_tables(fleets):
         blocks += markdown_blocks(table)
     return "\n\n".join([*blocks, FLEET_LEGEND] if fleets else blocks) + "\n"
+
+
+def _within(run: Path, problem: str) -> str:
+    """Name the files of the run by their paths in it; ``a/`` is also how ``device=GPU-1a/`` ends."""
+    return re.sub(rf"(?<![^\s'\"]){re.escape(f'{run}/')}", "", problem)
 
 
 def _renderable(table: TextTable, width: int) -> RenderableType:

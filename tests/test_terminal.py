@@ -86,6 +86,14 @@ def test_the_end_says_where_the_run_is_what_happened_and_what_to_do_next() -> No
     ]
 
 
+@pytest.mark.parametrize("run", ["a", "results/a", "/srv/my runs/a"])
+def test_markdown_names_a_files_path_within_the_run_and_leaves_names_that_end_alike(run: str) -> None:
+    inside = "shards/gpu=h200/device=GPU-1a/x.parquet"  # whose device ends as the run is called
+    problem = "{0}/{1} is corrupt and was left out: cannot open '{0}/{1}'"
+    text = markdown(Path(run), ranking_of(), 5, problems=[problem.format(run, inside)])
+    assert f"{inside} is corrupt and was left out: cannot open '{inside}'" in text
+
+
 def test_an_empty_ranking_says_so() -> None:
     assert printed(ranking_of()).splitlines()[0] == "results/run: nothing was measured in this run"
     assert "nothing was measured in this run" in markdown(Path("run"), ranking_of(), 5)
