@@ -342,9 +342,12 @@ def _resolved(tree: DictConfig, name: str) -> object:
         raise InvalidValueError("'???' stands for a value that is missing; give it, or leave the key out")
     try:
         value = OmegaConf.select(tree, name, throw_on_resolution_failure=True)
-        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        value = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
     except OmegaConfBaseException as error:
         raise InvalidValueError(str(error).splitlines()[0]) from None
+    if isinstance(value, str) and "${" in value:  # it was escaped; whoever reads the run again would fill it in
+        raise InvalidValueError(f"'{shorten(value)}' has '${{', which begins an interpolation and can be in no value")
+    return value
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
