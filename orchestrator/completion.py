@@ -97,13 +97,13 @@ def _known(name: str, text: str, key: Keyed | None, context: Mapping[str, Any]) 
 
 def _runs(prefix: str, context: Mapping[str, Any]) -> Offers:
     from orchestrator.address import is_uri
-    from orchestrator.runs import EXAMPLES, LATEST, list_runs
+    from orchestrator.runs import EXAMPLES, LATEST, list_examples, list_runs
 
-    place = getattr(context.get("parsed_args"), "dir", None) or "results"
+    place = os.path.expanduser(getattr(context.get("parsed_args"), "dir", None) or "results")
     if is_uri(place) or is_uri(prefix):
         return {}
     names = [path.name for path in list_runs(place)]
-    examples = [f"{EXAMPLES}/{path.name}" for path in list_runs(os.path.join(place, EXAMPLES))]
+    examples = [f"{EXAMPLES}/{path.name}" for path in list_examples(place)]
     known = {**({LATEST: "the last one"} if names else {}), **dict.fromkeys(names, ""), **dict.fromkeys(examples, "")}
     return known if any(name.startswith(prefix) for name in known) else _paths(prefix)
 

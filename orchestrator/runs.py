@@ -48,16 +48,17 @@ def find_run(text: str, results: str | Path, spool: str | None = None) -> RunSto
         return RunStore.open(runs[-1])
     if found:
         return RunStore.open(found[0])  # which says what a run is where this is none
-    names = [path.name for path in runs] + [f"{EXAMPLES}/{path.name}" for path in _examples(results)]
+    names = [path.name for path in runs] + [f"{EXAMPLES}/{path.name}" for path in list_examples(results)]
     if not names:
         raise StoreError(f"no run '{text}': there are no runs under {results}")
     raise StoreError(unknown("run", text, names[-LISTED:]) + f" (under {results}), or a path, or {LATEST}")
 
 
-def _examples(results: str | Path) -> list[Path]:
+def list_examples(results: str | Path) -> list[Path]:
+    """Return the runs in the examples folder of ``results``, none where it may not be looked into."""
     try:
         return list_runs(Path(results) / EXAMPLES)
-    except OSError:  # which may not be looked into
+    except OSError:
         return []
 
 

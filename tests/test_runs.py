@@ -3,10 +3,12 @@
 import os
 import shutil
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from orchestrator.completion import run_names
 from orchestrator.config import compose
 from orchestrator.errors import StoreError
 from orchestrator.runs import find_run, list_runs
@@ -37,6 +39,7 @@ def test_a_tilde_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     RunStore.create(tmp_path / "sweeps", "one", {})
     assert find_run("one", "~/sweeps").path == tmp_path / "sweeps" / "one"
     assert find_run("~/sweeps/one", "results").path == tmp_path / "sweeps" / "one"
+    assert set(run_names("o", parsed_args=Namespace(dir="~/sweeps"))) == {"latest", "one"}
 
 
 def test_an_unknown_run_lists_the_runs_there_are(tmp_path: Path) -> None:
@@ -65,4 +68,5 @@ def test_what_may_not_be_looked_into_hides_no_other_run() -> None:
         assert find_run("mine", root).name == "mine"
         with pytest.raises(StoreError, match=r"unknown run 'other'; there are: mine"):
             find_run("other", root)
+        assert set(run_names("m", parsed_args=Namespace(dir=str(root)))) == {"latest", "mine"}
     shutil.rmtree(root)
