@@ -409,10 +409,8 @@ def test_a_store_that_takes_the_call_and_never_answers_is_refused_within_seconds
 
 WAITING = """
 import sys
-import tempfile
 from orchestrator.results import results
 from orchestrator.schema import Run
-from orchestrator.spool import local_sizes
 with results(Run(dir=sys.argv[1], upload_timeout_s=600)) as place:
     store = place.create("it", {})
     print(store.path, flush=True)
