@@ -26,6 +26,9 @@ SEQUENTIAL_CALLS, SEQUENTIAL_SAMPLES = 150, 100
 SEED_DRAW_PER_S = 1.1e8
 """The seed's protocol draws its operands on the CPU: numbers a second, on an H200 host."""
 
+FLUSHES_S, AWAKE_S = 0.5e-3, 2e-3
+"""Flushes before a visit by ``timing.l2=flush``, and after a rest: as ``tasks.cuda`` has them, which imports torch."""
+
 GPUS_OF_A_HOST = 8
 
 START_S = 9.0
@@ -155,7 +158,9 @@ def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
     leading = np.where(calls > 1, lead_calls(2, timing), lead_calls(1, timing))
     round_s = work.sums((calls + leading) * seconds)
     if timing.power == "burst":
-        round_s += BURST_IDLE_S * count
+        round_s += (BURST_IDLE_S + AWAKE_S) * count
+    elif timing.l2 == "flush":
+        round_s += FLUSHES_S * count
     prepare = PREPARE_S * count + PREPARE_CALLS * once
     race = work.rivals > 1
     least = np.where(race, timing.least_rounds, timing.lone_rounds)

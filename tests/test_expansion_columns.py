@@ -126,7 +126,8 @@ def test_a_plan_is_the_sum_over_bundles_and_their_gemms(of: Config, changes: dic
         seconds = {gemm: call_seconds(gemm, spec) for gemm in fitting}
         calls = shared_calls(seconds, timing)
         round_s = sum((calls[gemm] + lead_calls(calls[gemm], timing)) * each for gemm, each in seconds.items())
-        round_s += 0.02 * len(seconds) if timing.power == "burst" else 0.0
+        ahead = 0.022 if timing.power == "burst" else 0.0005 if timing.l2 == "flush" else 0.0
+        round_s += ahead * len(seconds)
         race = any(len(family.candidates) > 1 for family in bundle.families)
         fewest = 4 if race else 10
         rounds = fewest + int(timing.most_seconds / round_s) + (5 if race else 0)

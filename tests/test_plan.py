@@ -97,10 +97,10 @@ def test_those_that_stay_get_the_least_rounds_after_the_first_has_left() -> None
     assert found.samples == 2 * (10 + 17 + 1 + 10)
 
 
-def test_a_burst_rests_before_each_visit() -> None:
+def test_a_burst_rests_and_awakes_before_each_visit() -> None:
     timing = Timing(min_rounds=10, max_rounds=10)
     rests = bundle_estimate(bundle(cube(1000)), SPEC, replace(timing, power="burst"))
-    assert rests.most_s - bundle_estimate(bundle(cube(1000)), SPEC, timing).most_s == pytest.approx(10 * 0.02)
+    assert rests.most_s - bundle_estimate(bundle(cube(1000)), SPEC, timing).most_s == pytest.approx(10 * 0.022)
 
 
 def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
