@@ -212,6 +212,8 @@ def test_calculon_reads_what_was_measured(tmp_path: Path) -> None:
 def test_calculon_needs_a_system_to_copy_and_a_peak(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"also say vector, mem1, mem2, networks, .* --into systems/"):
         exported("calculon", EXAMPLE)
+    with pytest.raises(ExportError, match=r"--into /dev/zero has more than 64 MiB"):
+        exported("calculon", EXAMPLE, (), {"into": "/dev/zero", "name": "it"})
     (tmp_path / "no.json").write_text('{"matrix": {}, "vector": {}}')
     with pytest.raises(ExportError, match="is no system of calculon: it has no mem1, mem2, networks"):
         exported("calculon", EXAMPLE, (), {"into": str(tmp_path / "no.json"), "name": "it"})

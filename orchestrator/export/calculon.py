@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import ExportError
+from orchestrator.bounded import read_text
+from orchestrator.errors import ExportError, InvalidValueError
 from orchestrator.export.contract import Export, Exporter, kept
 from orchestrator.export.facts import Facts, peaks
 from orchestrator.export.request import Request
@@ -90,9 +91,11 @@ def _why_not(entry: Entry) -> str | None:
 
 def _base(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except OSError as error:
         raise ExportError(f"--into {path}: {error.strerror or error}") from error
+    except InvalidValueError as error:
+        raise ExportError(f"--into {path} {error}") from error
     except ValueError as error:
         raise ExportError(f"--into {path} is no JSON: {error}") from error
     except RecursionError as error:
