@@ -110,7 +110,8 @@ def choose(wish: Wish) -> Chosen:
 
     names = [word.removeprefix("conf=") for word in wish.words if word.startswith("conf=")]
     overrides = [word for word in wish.words if not word.startswith("conf=")]
-    store = find_run(wish.run, _given(overrides, "run.dir") or "results", _given(overrides, "run.spool"))
+    spool = _given(overrides, "run.spool")
+    store = find_run(wish.run, _given(overrides, "run.dir") or "results", None if spool in ("null", "~") else spool)
     manifest = store.manifest()
     recorded: dict[str, Any] = manifest.get("config", {})
     if not names and not recorded:
@@ -136,7 +137,7 @@ def choose(wish: Wish) -> Chosen:
 def _given(overrides: Sequence[str], key: str) -> str | None:
     """The text that the arguments give a key by which the run is found, before its configuration is known."""
     texts = [text.strip() for name, _, text in (word.partition("=") for word in overrides) if name.strip() == key]
-    return texts[-1] if texts and texts[-1] not in ("null", "~") else None
+    return texts[-1] if texts else None
 
 
 def _differences(manifest: dict[str, Any], config: Config, expansion: Expansion) -> tuple[str, ...]:

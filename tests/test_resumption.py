@@ -168,6 +168,18 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
         asked(tmp_path, "resume=itt")
 
 
+def test_a_run_in_the_home_directory_itself_is_found_where_it_was_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = begun(tmp_path)
+    assert compose("cpu", ["run.dir=~"]).run.dir == str(tmp_path)
+    found = wish(["resume=it", "run.dir=~", "run.spool=~"])
+    assert found is not None
+    chosen = choose(found)
+    assert (chosen.config.run.dir, chosen.config.run.spool) == (str(store.path.parent), None)
+
+
 def test_a_plan_is_no_run_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "conf=cpu", "resume=latest", "retry=failed"]) == 2
     err = capsys.readouterr().err
