@@ -14,7 +14,7 @@ from orchestrator.space import Expansion
 from tasks.calls import calls_together, lead_calls
 from tasks.family import Bundle
 from tasks.gemm import Gemm
-from tasks.settings import BURST_IDLE_S, Timing
+from tasks.settings import AWAKE_S, BURST_IDLE_S, LAUNCH_S, Timing
 from tasks.wide import CLASS_SAMPLE, FINEST, LEVEL, LEVEL_ROUNDS, WIDE
 
 PREPARE_S = 0.006
@@ -25,9 +25,6 @@ SEED_CALLS = 150
 SEQUENTIAL_CALLS, SEQUENTIAL_SAMPLES = 150, 100
 SEED_DRAW_PER_S = 1.1e8
 """The seed's protocol draws its operands on the CPU: numbers a second, on an H200 host."""
-
-FLUSHES_S, AWAKE_S = 0.5e-3, 2e-3
-"""Flushes before a visit by ``timing.l2=flush``, and after a rest: as ``tasks.cuda`` has them, which imports torch."""
 
 GPUS_OF_A_HOST = 8
 
@@ -160,7 +157,7 @@ def _estimates(work: GemmSets, spec: GpuSpec, timing: Timing) -> _Estimates:
     if timing.power == "burst":
         round_s += (BURST_IDLE_S + AWAKE_S) * count
     elif timing.l2 == "flush":
-        round_s += FLUSHES_S * count
+        round_s += LAUNCH_S * count
     prepare = PREPARE_S * count + PREPARE_CALLS * once
     race = work.rivals > 1
     least = np.where(race, timing.least_rounds, timing.lone_rounds)

@@ -26,7 +26,7 @@ from tasks.flush import flushes
 from tasks.gemm import Gemm
 from tasks.pool import Operands, Ring, sweep
 from tasks.records import DeviceInfo
-from tasks.settings import BURST_IDLE_S, L2_REUSE, Timing
+from tasks.settings import AWAKE_S, BURST_IDLE_S, L2_REUSE, LAUNCH_S, Timing
 from tasks.settling import SETTLE_S, capped, settled
 from tasks.support import Architecture
 from tasks.telemetry import Nvml, Window
@@ -43,11 +43,8 @@ ONE_CALL_S = 1e-4
 DELAYS = (4, 16, 64, 256)
 """Flushes to queue short calls behind, the next where the last did not last; one takes some 50 us."""
 
-LAUNCH_S, AWAKE_S = 0.5e-3, 2e-3
-"""Seconds of flushes in which the call that is timed next is launched; the second where the host has rested too."""
-
 MOST_FLUSHES = 128
-"""For that: more than a device with a cache of some megabytes does in AWAKE_S."""
+"""Before a call: more than a device with a cache of some megabytes does in AWAKE_S."""
 
 LOAD_S = 0.8
 LOAD_AGAIN_S = 0.3

@@ -185,7 +185,7 @@ def _facts(
 ) -> list[GemmFacts]:
     """Facts of every Gemm; the window's energy is shared out by the time that each Gemm's calls took.
 
-    left_out: by the search, also where an earlier one, that was throttled, has measured it.
+    left_out: by the search, also where an earlier one, that was throttled, has measured it, or seen it fail.
     """
     busy: dict[str, float] = {}
     calls: dict[str, int] = {}
@@ -194,8 +194,8 @@ def _facts(
         busy[sample.gemm_id] = busy.get(sample.gemm_id, 0.0) + each * sample.seconds
         calls[sample.gemm_id] = calls.get(sample.gemm_id, 0) + each
     total = sum(busy.values())
-    facts = [*left_out, *failures]
-    missing = {each.gemm_id for each in left_out}
+    failed, missing = ({each.gemm_id for each in some} for some in (failures, left_out))
+    facts = [*failures, *(each for each in left_out if each.gemm_id not in failed)]
     for gemm, visit in visits.items():
         if gemm.gemm_id in missing:
             continue

@@ -20,6 +20,9 @@ COOL_S = 10.0
 BURST_IDLE_S = 0.02
 """``timing.power=burst``: rest before each visit, on a GPU."""
 
+LAUNCH_S, AWAKE_S = 0.5e-3, 2e-3
+"""Seconds of flushes in which a GPU's next timed call is launched; the second where the host has rested too."""
+
 L2_REUSE = 3
 """Bytes touched between two uses of the same byte, in units of the last-level cache."""
 

@@ -27,6 +27,9 @@ WIDE = 256
 LEVEL_ROUNDS = MIN_ROUNDS
 """Rounds of a level: the fewest that tell how far apart two Candidates are."""
 
+LEVELS = 3
+"""Levels before the race."""
+
 CLASS_SAMPLE = 8
 """Candidates of each class in the first level."""
 
@@ -95,6 +98,8 @@ class Search:
                 if math.isinf(behind):
                     return f"none of the {of} that were tried could be measured"
                 return f"{of} were {100 * math.expm1(behind):.0f}% or more behind the best"
+        if self._depth < LEVELS:
+            return "the search ended before its turn"
         return f"not beside one that was within {NEAR_PCT:g}% of the best"
 
     def _leave_out(self, behind: Floats) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from orchestrator import plan
 from tasks import bmm, cuda, flush
 from tasks.cuda import AGAIN_S, CudaDevice
 from tasks.family import Bundle, Family
@@ -134,10 +133,6 @@ def test_a_call_is_launched_while_the_device_flushes_where_nothing_else_runs_bef
     monkeypatch.setattr("tasks.cuda.time.sleep", lambda seconds: done.append("idle"))
     visits[gemm].enqueue()
     assert done == expected
-
-
-def test_a_plan_counts_the_flushes_that_the_device_makes() -> None:
-    assert (plan.FLUSHES_S, plan.AWAKE_S) == (cuda.LAUNCH_S, cuda.AWAKE_S)
 
 
 def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

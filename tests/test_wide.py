@@ -123,6 +123,26 @@ def test_a_class_of_which_none_can_be_measured_takes_no_further_share(monkeypatc
     assert status["ok", ""] > CLASS_SAMPLE * 5 + LEVEL
 
 
+def test_what_is_left_where_the_first_level_ends_the_search_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = QuickDevice(lambda gemm: 1e-3)
+    monkeypatch.setattr(device, "unsupported", lambda gemm: "not here")
+    found = measure_bundle(device, as_bundle(wide_family()), TOP)
+    assert {facts.message for facts in found.facts} == {"not here", "the search ended before its turn"}
+
+
+def test_one_that_failed_in_a_search_that_is_made_again_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.measure.time.sleep", lambda seconds: None)
+    noise = random.Random(1)
+    device = QuickDevice(
+        lambda gemm: 1e-9 * gemm.flops * per_flop(gemm.n) * math.exp(noise.gauss(0, 0.01)),
+        telemetry=[CALM, CALM, CALM, HOT, CALM],
+    )
+    monkeypatch.setattr(device, "unsupported", lambda gemm: "not here" if gemm.n % 64 == 40 else None)
+    found = measure_bundle(device, as_bundle(wide_family()), TOP)
+    told = Counter(facts.gemm_id for facts in found.facts)
+    assert (found.redone, set(told.values()), len(told)) == (1, {1}, len(VALUES))
+
+
 CALM, HOT = Telemetry(), Telemetry(throttled=True, reasons=("hw_thermal_slowdown",))
 
 
