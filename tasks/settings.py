@@ -11,7 +11,7 @@ L2_REGIMES = ("rotate", "hot", "flush")
 POWER_REGIMES = ("sustained", "burst")
 GOALS = ("full", "top")
 """What the rounds are for: the whole order, or a best Candidate that is within ``tie_pct`` of every other."""
-PROTOCOL_VERSION = {"interleaved": 3, "seed": 1, "sequential": 1}
+PROTOCOL_VERSION = {"interleaved": 4, "seed": 1, "sequential": 1}
 """Raised when a protocol's procedure changes: rankings never mix versions."""
 
 COOL_S = 10.0
