@@ -118,9 +118,9 @@ def test_another_plan_is_refused_with_what_differs(tmp_path: Path, words: list[s
 
 def test_another_version_of_the_protocol_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(begun(tmp_path))
-    measured_by = PROTOCOL_VERSION["interleaved"]
+    refused = f"interleaved, version {PROTOCOL_VERSION['interleaved']}, in the run; interleaved, version 99, now"
     monkeypatch.setitem(PROTOCOL_VERSION, "interleaved", 99)
-    with pytest.raises(ResumeError, match=f"interleaved, version {measured_by}, in the run; interleaved, version 99, now"):
+    with pytest.raises(ResumeError, match=refused):
         prepare(RunStore(tmp_path / "it"), *asked(tmp_path, "resume=it"))
 
 
