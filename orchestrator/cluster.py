@@ -118,8 +118,8 @@ def _session(
         try:
             with starting:
                 ray.init(address=address, **options)
-        except Exception as error:
-            if not isinstance(error, (OSError, RuntimeError, ValueError, ray.exceptions.RayError)) and not _bare(error):
+        except Exception as error:  # raised again where it is a fault of this program
+            if not _of_ray(error):
                 raise
             places = PLACES if isinstance(error, OSError) and not isinstance(error, ConnectionError) else ""
             advice = places if address == "local" else TOKENS
@@ -131,9 +131,11 @@ def _session(
                 ray.shutdown()
 
 
-def _bare(error: Exception) -> bool:
-    """Whether it is of no kind, as what Ray raises where its raylet did not start in time."""
-    return type(error) is Exception
+def _of_ray(error: Exception) -> bool:
+    """Whether Ray raises such a thing; one of no kind at all says that its raylet did not start in time."""
+    import ray
+
+    return type(error) is Exception or isinstance(error, (OSError, RuntimeError, ValueError, ray.exceptions.RayError))
 
 
 def check_address(address: str, timeout_s: float, origin: str = "cluster.address") -> None:
