@@ -194,13 +194,12 @@ def _facts(
         busy[sample.gemm_id] = busy.get(sample.gemm_id, 0.0) + each * sample.seconds
         calls[sample.gemm_id] = calls.get(sample.gemm_id, 0) + each
     total = sum(busy.values())
-    failed, missing = ({each.gemm_id for each in some} for some in (failures, left_out))
-    facts = [*failures, *(each for each in left_out if each.gemm_id not in failed)]
+    facts = {each.gemm_id: each for each in (*left_out, *failures)}
     for gemm, visit in visits.items():
-        if gemm.gemm_id in missing:
+        if gemm.gemm_id in facts:
             continue
         energy = None
         if telemetry.energy_j is not None and gemm.gemm_id in busy:
             energy = telemetry.energy_j * busy[gemm.gemm_id] / total / calls[gemm.gemm_id]
-        facts.append(GemmFacts(gemm_id=gemm.gemm_id, launch=visit.launch, energy_j=energy))
-    return facts
+        facts[gemm.gemm_id] = GemmFacts(gemm_id=gemm.gemm_id, launch=visit.launch, energy_j=energy)
+    return list(facts.values())

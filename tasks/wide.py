@@ -83,7 +83,7 @@ class Search:
         if self._depth == 1:
             self._leave_out(behind)
             more = self._spread(LEVEL)
-        elif self._depth == 2:
+        elif self._depth < LEVELS:
             more = self._beside(near)
         else:
             return near[:LEVEL], True
