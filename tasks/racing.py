@@ -53,19 +53,24 @@ def race(comparison: Comparison, least: int = MIN_ROUNDS) -> Race | None:
     others = np.delete(np.arange(len(stayed)), first)
     if not len(others):
         return Race(leader, out, decided=True)
-    location = trimmed(rounds[:, others] - rounds[:, [first]], least)
+    location = _located(rounds[:, others] - rounds[:, [first]], least)
     rivals, pairs = len(comparison.measured) - 1, len(stayed) * len(others)
-    half = _half_widths(location, len(rounds), comparison.alpha / rivals)
-    wider = _half_widths(location, len(rounds), comparison.alpha / max(rivals, pairs))
+    half = _half_widths(location, comparison.alpha / rivals)
+    wider = _half_widths(location, comparison.alpha / max(rivals, pairs))
     out[stayed[others]] = (location.mean - wider > 0) & (location.mean >= comparison.tie)
     return Race(leader, out, decided=bool((half - location.mean <= comparison.tie).all()))
 
 
-def _half_widths(location: Location, rounds: int, alpha: float) -> Floats:
+def _located(differences: Floats, least: int = MIN_ROUNDS) -> Location:
+    """Where the differences of some pairs lie, ``[rounds, pairs]``, each error moderated by the others'."""
+    location = trimmed(differences, least)
+    return moderated(location, np.full(location.df.shape, len(differences)))
+
+
+def _half_widths(location: Location, alpha: float) -> Floats:
     """Half-widths that one side of each pair's interval exceeds with probability ``alpha``."""
-    found = moderated(location, np.full(location.df.shape, rounds))
-    factor = {int(each): t_quantile(2 * alpha, int(each)) for each in np.unique(found.df) if each > 0}
-    return np.asarray(found.error * np.array([factor.get(int(each), np.inf) for each in found.df]))
+    factor = {int(each): t_quantile(2 * alpha, int(each)) for each in np.unique(location.df) if each > 0}
+    return np.asarray(location.error * np.array([factor.get(int(each), np.inf) for each in location.df]))
 
 
 def behind_at_least(comparison: Comparison) -> Floats:
@@ -77,8 +82,8 @@ def behind_at_least(comparison: Comparison) -> Floats:
     leader = int(stayed[np.argmin(comparison.effect[stayed])])
     rounds = comparison.relative[comparison.settled][:, stayed]
     others = stayed != leader
-    location = trimmed(rounds[:, others] - rounds[:, [int(np.argmin(others))]])
-    half = _half_widths(location, len(rounds), comparison.alpha / max(1, len(comparison.measured) - 1))
+    location = _located(rounds[:, others] - rounds[:, [int(np.argmin(others))]])
+    half = _half_widths(location, comparison.alpha / max(1, len(comparison.measured) - 1))
     behind[stayed[others]] = location.mean - half
     behind[leader] = 0.0
     return behind
