@@ -271,7 +271,7 @@ WRONG_ARGUMENTS = [
     ("space.h=???", "space.h: '???' stands for a value that is missing"),
     ("run.dir=\\${rank.top}", "run.dir: '${rank.top}' has '${', which begins an interpolation and can be in no value"),
     ("space.where=h == \\${x}", "space.where: 'h == ${x}' has '${'"),
-    ("space.d_ff={ratio: '\\${x}', distance: 8, step: 4}", "${x}"),
+    ("space.d_ff={ratio: '\\${x}', distance: 8, step: 4}", "space.d_ff: ratio: '${x}' is no number"),
     ("run.dir=${nothing}", "run.dir: Interpolation key 'nothing' not found"),
     ("space.where=d_f > 3", "space.where: 'd_f' at column 1 is an unknown name; did you mean d_ff?"),
     ("space.where=h = 3", "space.where: 'h = 3' is no condition at column 3"),
