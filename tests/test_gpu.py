@@ -6,12 +6,13 @@ Runs where torch sees a GPU: ``python -m pytest -m gpu tests/test_gpu.py``.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from tasks import bmm, cuda
-from tasks.cuda import SPARE_BYTES, CudaDevice, capture
+from tasks.cuda import SPARE_BYTES, CudaDevice, Events, capture
 from tasks.device import Visit, open_device
 from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import ELEMENT_BYTES, KIND, Gemm, kind_of
@@ -279,6 +280,20 @@ def test_very_small_gemms_are_flushed_because_they_cannot_outrun_the_cache(devic
     device._scratch.fill_(1)
     assert written(device, "sweep", run) == (run.calls + run.lead_calls) * 128
     assert not device._scratch.any()
+
+
+@pytest.mark.parametrize("change", [{"l2": "flush"}, {"power": "burst"}, {"visit_us": 1.0}], ids=str)
+def test_a_call_is_launched_before_the_device_comes_to_it(device: CudaDevice, change: dict[str, Any]) -> None:
+    """Otherwise a call of microseconds is timed with its launch; a host that is held up may miss a turn."""
+    run = visit(device, DECODE, replace(TIMING, **change))
+    assert run.calls == 1 or change == {"power": "burst"}
+    waiting = 0
+    for _ in range(20):
+        device.synchronize()
+        pending = run.enqueue()
+        assert isinstance(pending, Events)
+        waiting += not pending._start.query()
+    assert waiting >= 18
 
 
 def test_burst_idles_before_each_visit_and_does_not_soak(opened: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
