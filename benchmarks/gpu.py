@@ -8,8 +8,8 @@ import torch
 
 ONE_GPU = (
     *("benchmarks.seed_question", "benchmarks.repeatability", "benchmarks.drift", "benchmarks.racing"),
-    *("benchmarks.wide", "benchmarks.sequential", "benchmarks.truth", "benchmarks.kernel_names"),
-    *("benchmarks.transformer", "benchmarks.layer_share"),
+    *("benchmarks.wide", "benchmarks.sequential", "benchmarks.order", "benchmarks.truth"),
+    *("benchmarks.kernel_names", "benchmarks.transformer", "benchmarks.layer_share"),
 )
 ALL_GPUS = ("benchmarks.two_gpus",)
 
