@@ -8,6 +8,9 @@ BASELINES = ("seed", "sequential")
 """How others measure, to compare with: one shape after another, without rounds in which drift would cancel."""
 
 L2_REGIMES = ("rotate", "hot", "flush")
+OWN_CACHE = {"seed": "hot", "sequential": "flush"}
+"""What protocols leave in the cache that do not ask ``l2``: one calls on the same operands, one flushes before."""
+
 POWER_REGIMES = ("sustained", "burst")
 GOALS = ("full", "top")
 """What the rounds are for: the whole order, or a best Candidate that is within ``tie_pct`` of every other."""
@@ -89,8 +92,13 @@ class Timing:
 
     @property
     def cache(self) -> str:
-        """What a timed call finds in the L2 cache, as it is recorded: ``l2``, except where the protocol flushes it."""
-        return "flush" if self.protocol == "sequential" else self.l2
+        """What a timed call finds in the L2 cache, as it is recorded: ``l2``, except under a protocol of its own."""
+        return OWN_CACHE.get(self.protocol, self.l2)
+
+    @property
+    def regime(self) -> str:
+        """Power regime as it is recorded: ``power``, except of others' protocols, which rest before no call."""
+        return "sustained" if self.protocol in BASELINES else self.power
 
     @property
     def looks(self) -> tuple[int, ...]:

@@ -103,11 +103,13 @@ def test_a_burst_rests_and_awakes_before_each_visit() -> None:
     assert rests.most_s - bundle_estimate(bundle(cube(1000)), SPEC, timing).most_s == pytest.approx(10 * 0.022)
 
 
-def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
+def test_the_seeds_protocol_makes_150_calls_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     found = bundle_estimate(bundle(cube(10_000), cube(1000)), SPEC, Timing(protocol="seed"))
     drawn = 2 * (10_000**2 + 1000**2) / 1.1e8  # A and B of each, drawn on the CPU
     assert found.least_s == found.most_s == pytest.approx(150 * (LONG_S + 9.5e-6) + drawn)
     assert found.samples == 2
+    words = ["conf=h200", "space.roles=seed_bmm", "timing.protocol=seed", "timing.power=burst", "timing.l2=flush"]
+    assert "protocol seed, L2 hot, power sustained" in unwrapped(planned(capsys, *words))
 
 
 def test_one_after_another_150_flushed_calls_are_made_of_each_after_a_warm_up(
