@@ -20,6 +20,9 @@ PROTOCOL_VERSION = {"interleaved": 4, "seed": 1, "sequential": 1}
 COOL_S = 10.0
 """Rest before a Family that was throttled is measured again."""
 
+SOAK_MIN_S = 1.5
+"""Least load before the first Family, where ``soak_min_s`` does not say otherwise."""
+
 BURST_IDLE_S = 0.02
 """``timing.power=burst``: rest before each visit, on a GPU."""
 
@@ -60,7 +63,7 @@ class Timing:
     confidence: float = 0.95
     lead_calls: int | None = None  # None: 1 where a visit has several calls, 0 where it is one long call
     visit_us: float = 500.0
-    soak_min_s: float = 1.5
+    soak_min_s: float = SOAK_MIN_S
     soak_max_s: float = 30.0
     warmup_s: float = 30.0  # of the protocol sequential
     seed: int = 0
