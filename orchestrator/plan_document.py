@@ -32,6 +32,7 @@ def document(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any
             "gemm_id": found.largest_gemm.gemm_id,
             "bytes": found.largest_bytes,
             "gemms_too_large": None if found.spec is None else found.too_large,
+            "gemms_unsupported": None if found.spec is None else found.unsupported,
         },
         "timing": {"protocol": config.timing.protocol, "l2": config.timing.cache, "power": config.timing.regime},
         "cost": _cost(config, expansion, found),

@@ -56,6 +56,8 @@ def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[
     yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"
     if found.spec is not None and found.too_large:
         yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB: a run skips them"
+    if found.spec is not None and found.unsupported:
+        yield "", f"{found.unsupported:,} Gemms cannot be multiplied by {found.spec.key}: a run says why of each"
     yield "protocol", f"{config.timing.protocol}, L2 {config.timing.cache}, power {config.timing.regime}"
     for note in budget_notes(config):
         yield "budget", note

@@ -184,8 +184,21 @@ def test_what_does_not_fit_costs_nothing_for_a_run_skips_it() -> None:
     assert found.too_large == 2
     assert found.estimate is not None
     assert found.estimate.least_s == pytest.approx(least)
+    assert found.unsupported == 0
     none = replace(every, space=replace(space, h=131_072, d_ff=400_000))
     assert plan(none, expand_space(none)).estimate == Estimate(least_s=0.0, most_s=0.0, samples=0)
+
+
+def test_what_the_gpu_cannot_multiply_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    space = Space(roles=["mlp"], h=4096, tp=1, batch=4, seq=2048, dtype=["fp8"], d_ff=[1024, 1040])
+    known = Config(space=space, cluster=Cluster(gpu="h200"))
+    more = replace(known, space=replace(space, roles=["seed_bmm", "mlp"], d_ff=[1020, 1024, 1040]))  # fp8: no batches
+    found = plan(more, expand_space(more))
+    # three of seed_bmm; both of d_ff=1020, for neither it nor 2040 is a multiple of 16
+    assert found.unsupported == 5
+    assert found.estimate == plan(known, expand_space(known)).estimate
+    words = ["conf=h200", "space.h=4096", "space.tp=1", "space.dtype=fp8", "space.d_ff=1020,1024,1040"]
+    assert "5 Gemms cannot be multiplied by h200: a run says why of each" in unwrapped(planned(capsys, *words))
 
 
 def test_a_plan_is_the_estimate_of_its_bundles() -> None:
