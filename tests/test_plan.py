@@ -251,6 +251,16 @@ def test_a_cpu_is_not_estimated() -> None:
     assert (found.spec, found.estimate, found.too_large) == (None, None, 0)
 
 
+def test_gemms_that_several_bundles_have_are_counted_with_the_flops_of_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["conf=h200", "space.roles=seed_bmm", "space.h=8192", "space.batch=1", "space.d_ff=4096,8192"]
+    # at tp=1 and 2: reduced over 4096 and 8192, and over 2048 and 4096; 2·8192²·18432 FLOPs
+    text = unwrapped(planned(capsys, *words, "space.tp=1,2"))
+    assert "gemms 3 distinct, 4 with those that several bundles have, 2.5 TFLOP for one call of each" in text
+    assert "gemms 2 distinct, 1.6 TFLOP" in unwrapped(planned(capsys, *words, "space.tp=1"))
+
+
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert cli.main(["plan", *words]) == 0
     return capsys.readouterr().out
