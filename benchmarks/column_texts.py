@@ -128,8 +128,8 @@ RANKING = {
     "align_local": "largest power of two that divides `local_dim`",
     "parts": "each Gemm of the role: the fields below",
     "energy_j": "joules of one call of every part",
-    "resolved": "whether every pair that stayed is separated or tied, whatever `timing.goal` asked for; that the best is "
-    "known is `stop_reason` `best_found`",
+    "resolved": "whether every pair that stayed is separated or tied, whatever `timing.goal` asked for; that the best "
+    "is known is `stop_reason` `best_found`",
     "launch": "how its calls were launched",
     "devices": "UUIDs of the devices that measured it",
 }
