@@ -112,7 +112,8 @@ RANKING = {
     "seconds": "seconds of one call of every part at the round's pace (`seconds / slowdown`): median over the rounds "
     "by which it is ranked (`sequential`: mean)",
     "tflops": "TFLOP/s (int8: TOP/s) of all parts",
-    "relative": "cost per FLOP over the best's",
+    "relative": "cost per FLOP over the best's, by the rounds of these two alone; who is best goes by the cost beside "
+    "the whole round, so in tie group 1 this may be a little below 1",
     "relative_low": "lower end of its interval; null where it is not known",
     "relative_high": "upper end",
     "speedup": "the baseline's cost per FLOP over this one's",
