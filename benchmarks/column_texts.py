@@ -112,7 +112,8 @@ RANKING = {
     "seconds": "seconds of one call of every part at the round's pace (`seconds / slowdown`): median over the rounds "
     "by which it is ranked (`sequential`: mean)",
     "tflops": "TFLOP/s (int8: TOP/s) of all parts",
-    "relative": "cost per FLOP over the best's",
+    "relative": "cost per FLOP over the best's, by the rounds of these two alone; who is best goes by the cost beside "
+    "the whole round, so in tie group 1 this may be a little below 1",
     "relative_low": "lower end of its interval; null where it is not known",
     "relative_high": "upper end",
     "speedup": "the baseline's cost per FLOP over this one's",
@@ -128,6 +129,8 @@ RANKING = {
     "align_local": "largest power of two that divides `local_dim`",
     "parts": "each Gemm of the role: the fields below",
     "energy_j": "joules of one call of every part",
+    "resolved": "whether every pair that stayed is separated or tied, whatever `timing.goal` asked for; that the best "
+    "is known is `stop_reason` `best_found`",
     "launch": "how its calls were launched",
     "devices": "UUIDs of the devices that measured it",
 }

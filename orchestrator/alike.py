@@ -71,7 +71,6 @@ class Alike:
             free = np.take_along_axis(here, order[open_], axis=1) == 0
             leader = np.take_along_axis(order[open_], free.argmax(axis=1)[:, None], axis=1)[:, 0]
             estimate, half = self.against(leader, open_)
-            half = np.where(np.isfinite(half), half, 0.0) if rounds < MIN_ROUNDS else half
             tied = (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
             np.put_along_axis(tied, leader[:, None], True, axis=1)
             groups[open_] = np.where((here == 0) & tied, number, here)

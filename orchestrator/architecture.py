@@ -3,9 +3,16 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from orchestrator.catalogue import GpuSpec
+from orchestrator.column import Array
+from orchestrator.gemm_columns import GemmColumns, GemmTable
 from tasks.gemm import Gemm
-from tasks.support import Architecture, unsupported
+from tasks.support import Architecture, multiple, unsupported
+
+WELL_SIZED = 128
+"""As m, n and k: no device minds them, so that what is left to mind is kind, element type or layout."""
 
 CAPABILITY: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -39,3 +46,18 @@ def impossible(gemm: Gemm, spec: GpuSpec) -> str | None:
             gfx=GFX.get(spec.family),
         ),
     )
+
+
+def possible(table: GemmTable, spec: GpuSpec) -> Array:
+    """Which of many Gemms this GPU model can multiply, as far as is known: where ``impossible`` has nothing to say."""
+    return table.each(lambda gemms: _possible(gemms, spec), bool)
+
+
+def _possible(gemms: GemmColumns, spec: GpuSpec) -> Array:
+    size = WELL_SIZED
+    one = Gemm(kind=gemms.kind, b=1, m=size, n=size, k=size, dtype=gemms.dtype, layout=gemms.layout)
+    m, n, k = (np.asarray(each) for each in (gemms.m, gemms.n, gemms.k))
+    if impossible(one, spec) is not None:
+        return np.zeros(m.shape, dtype=bool)
+    of, least = multiple(gemms.kind)
+    return np.asarray((m >= least) & (n % of == 0) & (k % of == 0))

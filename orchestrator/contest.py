@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.visits import Seconds, ShardKey, Visits, shard_key
+from tasks.settings import BASELINES
 from tasks.statistics import compare
 
 Row = dict[str, Any]
@@ -45,7 +46,8 @@ class Contest:
         log_cost = np.log(totals / np.array(self._flops))
         lengths = [len(visits[key].seconds) for key in keys]
         blocks = np.repeat(np.arange(len(keys)), lengths)
-        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"], blocks)
+        figures = first["protocol"] in BASELINES
+        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"], blocks, figures=figures)
         self._comparison = comparison
         # What one that stayed takes is what it took in the rounds by which it is compared.
         undisturbed = [

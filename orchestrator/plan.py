@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from orchestrator.architecture import possible
 from orchestrator.call_time import call_seconds, flush_seconds
 from orchestrator.catalogue import GpuSpec, family_or_key, representative
 from orchestrator.column import Array
@@ -46,7 +47,8 @@ class Plan:
     """A sweep's cost.
 
     estimate is None where the catalogue does not tell how fast the device is: a CPU, or a dtype (``unknown``) without a
-    published peak. It leaves out the ``too_large`` Gemms, which a run skips.
+    published peak. It leaves out the ``too_large`` Gemms, which a run skips, and the ``unsupported`` ones, which the
+    GPU is known not to multiply.
     """
 
     spec: GpuSpec | None
@@ -55,6 +57,7 @@ class Plan:
     largest_bytes: int
     largest_gemm: Gemm
     too_large: int
+    unsupported: int
     flops: int
 
 
@@ -65,14 +68,17 @@ def plan(config: Config, expansion: Expansion) -> Plan:
     work = expansion.bundles.sets
     asked = work.table.bytes()[work.gemms]
     largest = work.table.gemm(int(work.gemms[np.argmax(asked)]))
-    fits = np.ones(len(asked), dtype=bool) if spec is None else asked <= spec.memory_gb * 1e9
+    every = np.ones(len(asked), dtype=bool)
+    fits = every if spec is None else asked <= spec.memory_gb * 1e9
+    known = every if spec is None else possible(work.table, spec)[work.gemms]
     return Plan(
         spec=spec,
-        estimate=None if spec is None or unknown else _sum(_estimates(work.only(fits), spec, config.timing)),
+        estimate=None if spec is None or unknown else _sum(_estimates(work.only(fits & known), spec, config.timing)),
         unknown=tuple(unknown),
         largest_bytes=largest.bytes,
         largest_gemm=largest,
-        too_large=int(np.count_nonzero(~fits)),
+        too_large=int(np.count_nonzero(known & ~fits)),
+        unsupported=int(np.count_nonzero(~known)),
         flops=sum(work.exact_sums(work.table.flops()[work.gemms])),
     )
 

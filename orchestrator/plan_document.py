@@ -32,8 +32,9 @@ def document(config: Config, expansion: Expansion, found: Plan) -> dict[str, Any
             "gemm_id": found.largest_gemm.gemm_id,
             "bytes": found.largest_bytes,
             "gemms_too_large": None if found.spec is None else found.too_large,
+            "gemms_unsupported": None if found.spec is None else found.unsupported,
         },
-        "timing": {"protocol": config.timing.protocol, "l2": config.timing.cache, "power": config.timing.power},
+        "timing": {"protocol": config.timing.protocol, "l2": config.timing.cache, "power": config.timing.regime},
         "cost": _cost(config, expansion, found),
         "families": [
             {**row, "values": list(family.values), "ranges": ranges(family)} for family, row in _families(expansion)

@@ -52,11 +52,15 @@ def _facts(config: Config, expansion: Expansion, found: Plan) -> Iterator[tuple[
     if config.space.params_budget is not None:
         shapes = shape_ranges(expansion.families.outlines())
         yield "shapes", ", ".join(_span(name, *ends) for name, ends in shapes.items())
-    yield "gemms", f"{expansion.gemms:,} distinct, {found.flops / 1e12:,.1f} TFLOP for one call of each"
+    measured = len(expansion.bundles.sets.gemms)
+    shared = f", {measured:,} with those that several bundles have" if measured > expansion.gemms else ""
+    yield "gemms", f"{expansion.gemms:,} distinct{shared}, {found.flops / 1e12:,.1f} TFLOP for one call of each"
     yield "memory", f"largest Gemm {found.largest_gemm.gemm_id}: {found.largest_bytes / GIB:.2f} GiB"
     if found.spec is not None and found.too_large:
         yield "", f"{found.too_large} Gemms do not fit in {found.spec.memory_gb} GB: a run skips them"
-    yield "protocol", f"{config.timing.protocol}, L2 {config.timing.cache}, power {config.timing.power}"
+    if found.spec is not None and found.unsupported:
+        yield "", f"{found.unsupported:,} Gemms cannot be multiplied by {found.spec.key}: a run says why of each"
+    yield "protocol", f"{config.timing.protocol}, L2 {config.timing.cache}, power {config.timing.regime}"
     for note in budget_notes(config):
         yield "budget", note
     for note in model_notes(config):

@@ -114,8 +114,8 @@ class Raced:
 
     def _tied(self, leader: Ints, families: Ints, *, first: bool) -> Bools:
         estimate, half = self.against(leader, families)
-        few = (self.rounds[families] < MIN_ROUNDS)[:, None]
-        half = np.where(few & ~np.isfinite(half), 0.0, half)
+        alone = (self.rounds[families] == 1)[:, None]
+        half = np.where(alone & ~np.isfinite(half), 0.0, half)
         if first:  # one that left was known to be behind, however few the rounds to know it by are
             half = np.where(self.stayed[families], half, 0.0)
         tied = (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)

@@ -93,7 +93,7 @@ def _timing(timing: Timing) -> Row:
         "protocol": timing.protocol,
         "protocol_version": PROTOCOL_VERSION[timing.protocol],
         "l2": timing.cache,
-        "power": timing.power,
+        "power": timing.regime,
         "tie_pct": timing.tie_pct,
         "confidence": timing.confidence,
         "looks": len(timing.looks),

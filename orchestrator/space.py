@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import InvalidValueError, SpaceError
+from orchestrator.errors import InvalidValueError, SpaceError, shorten
 from orchestrator.expression import Where
 from orchestrator.schema import Config
 from orchestrator.skips import Skip, SkipPart, Skips, reasons
@@ -55,7 +55,7 @@ def expand_space(config: Config) -> Expansion:
         try:
             kept.append(sift(each, where))
         except InvalidValueError as error:
-            raise SpaceError(f"space.where: {error}") from error
+            raise SpaceError(f"{_condition_from(config)}: space.where: {error}") from error
         left_out.append(SkippedPoints(kept[-1]))
     skips = Skips(left_out)
     families = families_of(kept)
@@ -63,6 +63,13 @@ def expand_space(config: Config) -> Expansion:
         raise SpaceError(_empty(config, points, skips))
     bundles = Bundles(families, families.sets)
     return Expansion(families=families, bundles=bundles, points=points, gemms=len(bundles.sets.table), skips=skips)
+
+
+def _condition_from(config: Config) -> str:
+    """Where ``space.where`` was given: the last argument that did, else the sweep."""
+    names = [(word.partition("=")[0].strip(), word) for word in config.overrides]
+    given = [word for name, word in names if name == "space.where" or (name == "space" and "where" in word)]
+    return f"argument '{shorten(given[-1])}'" if given else f"conf={config.conf_name}"
 
 
 def _timed(config: Config, of: "Slates") -> bool:

@@ -29,6 +29,7 @@ NO_INTERVALS = {
     "sequential": "one shape after another: no intervals, and what drifted is part of the figures",
 }
 """What a ranking by a protocol without rounds cannot say."""
+ONE_ROUND = "one round: no intervals, who ties goes by the figures alone"
 
 _COLUMNS = ("TFLOP/s", "±", "vs baseline", "tie")
 _FOLLOWING = {"a": ("head_dim",), "h": ("head_dim", "d_ff")}
@@ -173,6 +174,8 @@ def _state(rows: Sequence[Row]) -> Iterator[str]:
         yield "the best is found; the order of the others is not resolved"
     elif not first["resolved"] and any(row["rank"] is not None for row in rows):
         yield "not resolved" + (f": {reasons}" if reasons else "")
+        if sum(row["rank"] is not None for row in rows) > 1 and max(row["rounds"] or 0 for row in rows) == 1:
+            yield ONE_ROUND
     default = Timing()
     regime = [f"{name} {first[name]}" for name in ("protocol", "l2", "power") if first[name] != getattr(default, name)]
     if regime:

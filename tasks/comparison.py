@@ -32,6 +32,7 @@ class Comparison:
     steady[rounds]: log of what those that stayed cost in the settled rounds over what they cost in each.
     shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
     joined: whether some joined later.
+    figures: whether a round is one figure of each, by a protocol that has no rounds: there are no intervals.
     tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
     """
 
@@ -47,6 +48,7 @@ class Comparison:
     joined: bool
     tie: float
     alpha: float
+    figures: bool = False
 
     @property
     def disturbed(self) -> NDArray[np.bool_]:
@@ -136,7 +138,8 @@ class Comparison:
 
     def _tied_with(self, j: int) -> NDArray[np.bool_]:
         estimate, half = self.against(j)
-        half = np.where(np.isfinite(half), half, 0.0) if len(self.relative) < MIN_ROUNDS else half
+        figures = len(self.relative) == 1 or (self.figures and len(self.relative) < MIN_ROUNDS)
+        half = np.where(np.isfinite(half), half, 0.0) if figures else half
         if j == self.order[0]:  # one that left was known to be behind, however few the rounds to know it by are
             half = np.where(self.left, 0.0, half)
         return (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
@@ -144,7 +147,8 @@ class Comparison:
     def tied(self, i: int, j: int) -> bool:
         """Whether two Candidates cannot be told apart: the interval holds 0, or the effect is below ``tie``.
 
-        With fewer than MIN_ROUNDS rounds in all (protocol ``seed``) there is no interval and the effect alone decides.
+        Where there is one round, or a protocol has none (``figures``), the effect alone decides. In two or three rounds
+        no interval is known: who stayed ties with all others that did.
         """
         return bool(self._tied_with(j)[i])
 

@@ -26,7 +26,7 @@ from tasks.flush import flushes
 from tasks.gemm import Gemm
 from tasks.pool import Operands, Ring, sweep
 from tasks.records import DeviceInfo
-from tasks.settings import AWAKE_S, BURST_IDLE_S, L2_REUSE, LAUNCH_S, Timing
+from tasks.settings import AWAKE_S, BURST_IDLE_S, L2_REUSE, LAUNCH_S, SOAK_MIN_S, Timing
 from tasks.settling import SETTLE_S, capped, settled
 from tasks.support import Architecture
 from tasks.telemetry import Nvml, Window
@@ -52,7 +52,9 @@ LOAD_CALLS = 800
 """Work that is queued before a Family is prepared, less for a device that settles; a stream takes a thousand calls."""
 
 AGAIN_S = 1.0
-"""A device that was seen to settle, and has idled since, boosts for less than this again (0.8 s on an H200)."""
+"""A device that was seen to settle, and has idled since, boosts for less than this again (0.8 s on an H200).
+
+It replaces the default ``SOAK_MIN_S`` alone: whoever asks for more or less load gets that."""
 
 INFINITY_CACHE_BYTES = {"gfx942": 256 * 2**20, "gfx950": 256 * 2**20}
 """Last-level cache behind L2, of which torch does not tell: MI300X, MI325X and MI355X (AMD's data sheets)."""
@@ -194,7 +196,7 @@ class CudaDevice(Device):
         watch = self._watched()
         # However long preparing took, what it was a load for is seen only in the seconds that are watched.
         most = max(timing.soak_max_s, watch.start - since + 2 * SETTLE_S) if timing.soak_max_s else 0.0
-        least = min(timing.soak_min_s, AGAIN_S) if self.settles else timing.soak_min_s
+        least = AGAIN_S if self.settles and timing.soak_min_s == SOAK_MIN_S else timing.soak_min_s
         pending: list[Pending] = []
         while (now := self.clock()) - since < most:
             pending.append(visit.enqueue())

@@ -8,6 +8,9 @@ BASELINES = ("seed", "sequential")
 """How others measure, to compare with: one shape after another, without rounds in which drift would cancel."""
 
 L2_REGIMES = ("rotate", "hot", "flush")
+OWN_CACHE = {"seed": "hot", "sequential": "flush"}
+"""What protocols leave in the cache that do not ask ``l2``: one calls on the same operands, one flushes before."""
+
 POWER_REGIMES = ("sustained", "burst")
 GOALS = ("full", "top")
 """What the rounds are for: the whole order, or a best Candidate that is within ``tie_pct`` of every other."""
@@ -16,6 +19,9 @@ PROTOCOL_VERSION = {"interleaved": 4, "seed": 1, "sequential": 1}
 
 COOL_S = 10.0
 """Rest before a Family that was throttled is measured again."""
+
+SOAK_MIN_S = 1.5
+"""Least load before the first Family, where ``soak_min_s`` does not say otherwise."""
 
 BURST_IDLE_S = 0.02
 """``timing.power=burst``: rest before each visit, on a GPU."""
@@ -57,7 +63,7 @@ class Timing:
     confidence: float = 0.95
     lead_calls: int | None = None  # None: 1 where a visit has several calls, 0 where it is one long call
     visit_us: float = 500.0
-    soak_min_s: float = 1.5
+    soak_min_s: float = SOAK_MIN_S
     soak_max_s: float = 30.0
     warmup_s: float = 30.0  # of the protocol sequential
     seed: int = 0
@@ -89,8 +95,13 @@ class Timing:
 
     @property
     def cache(self) -> str:
-        """What a timed call finds in the L2 cache, as it is recorded: ``l2``, except where the protocol flushes it."""
-        return "flush" if self.protocol == "sequential" else self.l2
+        """What a timed call finds in the L2 cache, as it is recorded: ``l2``, except under a protocol of its own."""
+        return OWN_CACHE.get(self.protocol, self.l2)
+
+    @property
+    def regime(self) -> str:
+        """Power regime as it is recorded: ``power``, except of others' protocols, which rest before no call."""
+        return "sustained" if self.protocol in BASELINES else self.power
 
     @property
     def looks(self) -> tuple[int, ...]:

@@ -76,5 +76,10 @@ def _multiples(gemm: Gemm, of: int) -> str | None:
     return f"{gemm.dtype} needs n and k to be multiples of {of}, not {', '.join(wrong)}" if wrong else None
 
 
+def multiple(kind: str) -> tuple[int, int]:
+    """What n and k must be multiples of, and the least m, for a GPU to multiply Gemms of a kind."""
+    return {"scaled_mm": (FP8_MULTIPLE, 1), "int_mm": (INT8_MULTIPLE, INT8_LEAST_M)}.get(kind, (1, 1))
+
+
 def _dotted(capability: tuple[int, int]) -> str:
     return ".".join(map(str, capability))

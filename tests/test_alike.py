@@ -41,7 +41,8 @@ def test_many_families_are_compared_as_each_alone(
 
 def test_groups_and_estimates_by_hand() -> None:
     cost = np.log([[[1.0, 1.004, 1.008, 2.0]], [[3.0, 3.012, 3.024, 6.0]]])  # 0.4%: a tie with the one before
+    assert compare_alike(cost[:1], 0.5, 0.95, 1).groups().tolist() == [[1, 1, 2, 3]]  # one figure each
     found = compare_alike(cost, 0.5, 0.95, 1)
-    assert found.groups().tolist() == [[1, 1, 2, 3]]
+    assert found.groups().tolist() == [[1, 1, 1, 1]]  # two rounds tell nobody apart
     assert np.exp(found.against(np.array([0]))[0]).tolist() == [pytest.approx([1.0, 1.004, 1.008, 2.0])]
     assert found.resolved().tolist() == [False]

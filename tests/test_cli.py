@@ -155,7 +155,10 @@ WRONG = [
     ("run run.name=a/b", ["'a/b' cannot name a run"]),
     ("run.name=..", ["'..' cannot name a run"]),
     ("run space.where=x>3", ["space.where: 'x' at column 1 is an unknown name", "there are: h, tp, batch, seq, d_ff"]),
-    ("plan space.where=d_ff%0==1", ["'d_ff%0' at column 1 divides by zero for h=4096"]),
+    (
+        "plan space.where=d_ff%0==1",
+        ["argument 'space.where=d_ff%0==1': space.where: 'd_ff%0' at column 1 divides by zero for h=4096"],
+    ),
     ("plan space.tp=7 space.h=4096 space.d_ff=64", ["nothing is left to measure", "tp=7 does not divide d_ff=64"]),
     ("run space.where=tp==3", ["nothing is left to measure", "space.where (tp==3) does not hold"]),
     ("run timing.protocol=seed space.roles=mlp", ["nothing is left to measure", "seed_bmm in fp16 only"]),
@@ -199,6 +202,17 @@ def test_a_wrong_input_is_explained_with_exit_code_2(
     assert [fragment for fragment in fragments if fragment not in err] == []
     assert "Traceback" not in err
     assert err.endswith("\n")
+
+
+def test_a_condition_of_a_file_that_cannot_be_evaluated_names_the_sweep(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "halves.yaml").write_text("space: {where: d_ff // (tp - 1) == 0}", "utf-8")
+    code, _, err = call(capsys, "plan", f"conf={tmp_path}/halves.yaml")
+    assert (code, err.startswith("conf=halves: space.where: 'd_ff // (tp - 1)' at column 1 divides by zero")) == (
+        2,
+        True,
+    )
 
 
 def test_problems_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -159,9 +159,12 @@ def test_a_long_call_stays_alone_beside_short_ones(device: CudaDevice, monkeypat
     assert {(name, lead) for name, _, lead in visits} == {(first, 1), (alone, 0), (last, 1)}
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_device_that_settled_before_is_loaded_for_less(
-    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, kept: bool
+@pytest.mark.parametrize(
+    ("kept", "asked", "loaded"),
+    [(False, 1.5, 1.5), (True, 1.5, AGAIN_S), (False, 3, 3), (True, 3, 3), (True, 0.5, 0.5)],
+)
+def test_a_device_that_settled_before_is_loaded_for_less_unless_told_how_long(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch, kept: bool, asked: float, loaded: float
 ) -> None:
     now = count()
     monkeypatch.setattr(
@@ -170,10 +173,10 @@ def test_a_device_that_settled_before_is_loaded_for_less(
     device.soaked = kept
     device.renew()
     assert (device.soaked, device.settles) == (False, kept)
-    timing = Timing(min_rounds=2, max_rounds=2, soak_min_s=1.5, soak_max_s=5)
+    timing = Timing(min_rounds=2, max_rounds=2, soak_min_s=asked, soak_max_s=5)
     result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), timing)
     assert device.soaked
-    assert result.prepare_s + result.soak_s == pytest.approx(AGAIN_S if kept else 1.5, abs=0.1)
+    assert result.prepare_s + result.soak_s == pytest.approx(loaded, abs=0.1)
 
 
 def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,11 +103,13 @@ def test_a_burst_rests_and_awakes_before_each_visit() -> None:
     assert rests.most_s - bundle_estimate(bundle(cube(1000)), SPEC, timing).most_s == pytest.approx(10 * 0.022)
 
 
-def test_the_seeds_protocol_makes_150_calls_of_each() -> None:
+def test_the_seeds_protocol_makes_150_calls_of_each(capsys: pytest.CaptureFixture[str]) -> None:
     found = bundle_estimate(bundle(cube(10_000), cube(1000)), SPEC, Timing(protocol="seed"))
     drawn = 2 * (10_000**2 + 1000**2) / 1.1e8  # A and B of each, drawn on the CPU
     assert found.least_s == found.most_s == pytest.approx(150 * (LONG_S + 9.5e-6) + drawn)
     assert found.samples == 2
+    words = ["conf=h200", "space.roles=seed_bmm", "timing.protocol=seed", "timing.power=burst", "timing.l2=flush"]
+    assert "protocol seed, L2 hot, power sustained" in unwrapped(planned(capsys, *words))
 
 
 def test_one_after_another_150_flushed_calls_are_made_of_each_after_a_warm_up(
@@ -182,8 +184,21 @@ def test_what_does_not_fit_costs_nothing_for_a_run_skips_it() -> None:
     assert found.too_large == 2
     assert found.estimate is not None
     assert found.estimate.least_s == pytest.approx(least)
+    assert found.unsupported == 0
     none = replace(every, space=replace(space, h=131_072, d_ff=400_000))
     assert plan(none, expand_space(none)).estimate == Estimate(least_s=0.0, most_s=0.0, samples=0)
+
+
+def test_what_the_gpu_cannot_multiply_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    space = Space(roles=["mlp"], h=4096, tp=1, batch=4, seq=2048, dtype=["fp8"], d_ff=[1024, 1040])
+    known = Config(space=space, cluster=Cluster(gpu="h200"))
+    more = replace(known, space=replace(space, roles=["seed_bmm", "mlp"], d_ff=[1020, 1024, 1040]))  # fp8: no batches
+    found = plan(more, expand_space(more))
+    # three of seed_bmm; both of d_ff=1020, for neither it nor 2040 is a multiple of 16
+    assert found.unsupported == 5
+    assert found.estimate == plan(known, expand_space(known)).estimate
+    words = ["conf=h200", "space.h=4096", "space.tp=1", "space.dtype=fp8", "space.d_ff=1020,1024,1040"]
+    assert "5 Gemms cannot be multiplied by h200: a run says why of each" in unwrapped(planned(capsys, *words))
 
 
 def test_a_plan_is_the_estimate_of_its_bundles() -> None:
@@ -234,6 +249,16 @@ def test_a_cpu_is_not_estimated() -> None:
     of = config("cpu")
     found = plan(of, expand_space(of))
     assert (found.spec, found.estimate, found.too_large) == (None, None, 0)
+
+
+def test_gemms_that_several_bundles_have_are_counted_with_the_flops_of_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["conf=h200", "space.roles=seed_bmm", "space.h=8192", "space.batch=1", "space.d_ff=4096,8192"]
+    # at tp=1 and 2: reduced over 4096 and 8192, and over 2048 and 4096; 2·8192²·18432 FLOPs
+    text = unwrapped(planned(capsys, *words, "space.tp=1,2"))
+    assert "gemms 3 distinct, 4 with those that several bundles have, 2.5 TFLOP for one call of each" in text
+    assert "gemms 2 distinct, 1.6 TFLOP" in unwrapped(planned(capsys, *words, "space.tp=1"))
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> str:

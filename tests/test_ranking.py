@@ -357,7 +357,7 @@ def test_regimes_are_never_mixed(store: RunStore, timing: Timing) -> None:
     found = {(row["protocol"], row["l2"], row["power"]): row["d_ff"] for row in rows if row["rank"] == 1}
     assert found == {
         ("interleaved", "rotate", "sustained"): 128,
-        (timing.protocol, timing.l2, timing.power): 256,
+        (timing.protocol, timing.cache, timing.regime): 256,
     }
 
 

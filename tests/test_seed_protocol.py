@@ -7,6 +7,7 @@ import torch
 
 from orchestrator.schema import Config, Space
 from orchestrator.space import expand_space
+from orchestrator.store import shard_table
 from tasks import seed_protocol
 from tasks.cpu import CpuDevice
 from tasks.family import Bundle
@@ -55,6 +56,23 @@ def test_a_baseline_between_the_steps_comes_last_too() -> None:
     # int(8/3·25) = 66: 58, 62, 66, 70 rounded down to 56, 60, 64, 68
     gemms = seed_protocol.in_order(seeds_bundle(h=25))
     assert [gemm.k for gemm in gemms] == [56, 60, 64, 68, 66]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "recorded"),
+    [
+        ("seed", ("hot", "sustained")),
+        ("sequential", ("flush", "sustained")),
+        ("interleaved", ("rotate", "burst")),
+    ],
+)
+def test_the_regimes_recorded_are_those_measured_in(
+    measured: Measurement, protocol: str, recorded: tuple[str, str]
+) -> None:
+    timing = Timing(protocol=protocol, l2="rotate", power="burst")
+    made = shard_table(seeds_bundle(), measured, timing, attempt=1, code_version="1", plan_hash="p")
+    (row, *_) = made.to_pylist()
+    assert (row["l2"], row["power"]) == recorded
 
 
 def test_each_shape_has_one_sample_the_mean_of_100_calls_after_50(measured: Measurement) -> None:

@@ -48,6 +48,13 @@ def test_yuens_interval_agrees_with_scipys_trimmed_test() -> None:
     assert location.df[0] == len(sample) - 2 * cut - 1
 
 
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_rounds_too_few_for_an_interval_tell_nobody_apart_but_figures_stand_as_they_are(rounds: int) -> None:
+    log_cost = np.random.default_rng(0).normal(0.0, 0.01, (rounds, 25))
+    assert set(compare(log_cost, 0.5, 0.95).groups) == {1}
+    assert len(set(compare(log_cost, 0.5, 0.95, figures=True).groups)) > 1  # one of each device, by protocol seed
+
+
 def test_correlated_rounds_are_worth_fewer() -> None:
     random = np.random.default_rng(15)
     values = np.zeros((400, 300))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.tables import FamilyTable, family_tables, parameters, status_counts, tflops
+from orchestrator.tables import ONE_ROUND, FamilyTable, family_tables, parameters, status_counts, tflops
 from tests.builders import parts_at, ranking_of
 
 
@@ -72,6 +72,12 @@ def test_the_baseline_comes_first_then_the_best_and_is_not_repeated() -> None:
     table = only({"d_ff": 1}, {"d_ff": 2}, {"d_ff": 3, "baseline": True}, {"d_ff": 4}, {"d_ff": 5}, top=3)
     assert [row[0] for row in table.rows] == ["3", "1", "2", "4"]
     assert table.has_baseline
+
+
+@pytest.mark.parametrize(("rounds", "told"), [(1, True), (2, False)])
+def test_a_family_of_one_round_says_that_it_has_no_intervals(rounds: int, told: bool) -> None:
+    cut = {"rounds": rounds, "resolved": False, "stop_reason": "interrupted"}
+    assert (ONE_ROUND in only({"d_ff": 1, **cut}, {"d_ff": 2, **cut}).notes) == told
 
 
 def test_the_title_names_the_family_the_gpu_and_the_rounds() -> None:
