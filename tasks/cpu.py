@@ -15,7 +15,7 @@ from tasks.device import Device, Pending, Visit
 from tasks.gemm import Gemm
 from tasks.pool import Operands, Ring
 from tasks.records import DeviceInfo
-from tasks.settings import L2_REUSE, Timing
+from tasks.settings import BURST_IDLE_S, L2_REUSE, Timing
 from tasks.telemetry import Window
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
@@ -65,13 +65,18 @@ class Done(Pending):
 class CpuVisit(Visit):
     """Calls one after another on the next windows of the ring; views are made before the clock starts."""
 
-    def __init__(self, gemm: Gemm, ring: Ring, flush: torch.Tensor | None, *, calls: int, lead_calls: int) -> None:
+    def __init__(
+        self, gemm: Gemm, ring: Ring, flush: torch.Tensor | None, *, calls: int, lead_calls: int, rest: bool = False
+    ) -> None:
         super().__init__(gemm, calls=calls, lead_calls=lead_calls, launch="cpu")
         self._ring = ring
         self._flush = flush
+        self._rest = rest
 
     def enqueue(self) -> Pending:
         windows = [self._ring.take(self.gemm) for _ in range(self.lead_calls + self.calls)]
+        if self._rest:
+            time.sleep(BURST_IDLE_S)
         if self._flush is not None:
             self._flush.zero_()
         for operands in windows[: self.lead_calls]:
@@ -144,5 +149,7 @@ class CpuDevice(Device):
         flush = torch.empty(L2_REUSE * self.cache_bytes, dtype=torch.uint8) if timing.l2 == "flush" else None
         visits: dict[Gemm, Visit] = {}
         for gemm, calls in shared_calls(seconds, timing, self.typical_s).items():
-            visits[gemm] = CpuVisit(gemm, ring, flush, calls=calls, lead_calls=lead_calls(calls, timing))
+            visits[gemm] = CpuVisit(
+                gemm, ring, flush, calls=calls, lead_calls=lead_calls(calls, timing), rest=timing.power == "burst"
+            )
         return visits

@@ -195,7 +195,7 @@ class CudaDevice(Device):
         """Run ``visit`` until ``soak_min_s``, then until a second's mean power and clock repeat or ``soak_max_s``."""
         watch = self._watched()
         # However long preparing took, what it was a load for is seen only in the seconds that are watched.
-        most = max(timing.soak_max_s, watch.start - since + 2 * SETTLE_S) if timing.soak_max_s else 0.0
+        most = max(timing.soak_max_s, watch.start - since + min(timing.soak_max_s, 2 * SETTLE_S))
         least = AGAIN_S if self.settles and timing.soak_min_s == SOAK_MIN_S else timing.soak_min_s
         pending: list[Pending] = []
         while (now := self.clock()) - since < most:

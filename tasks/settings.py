@@ -24,7 +24,7 @@ SOAK_MIN_S = 1.5
 """Least load before the first Family, where ``soak_min_s`` does not say otherwise."""
 
 BURST_IDLE_S = 0.02
-"""``timing.power=burst``: rest before each visit, on a GPU."""
+"""``timing.power=burst``: rest before each visit."""
 
 LAUNCH_S, AWAKE_S = 0.5e-3, 2e-3
 """Seconds of flushes in which a GPU's next timed call is launched; the second where the host has rested too."""

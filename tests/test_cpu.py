@@ -13,7 +13,7 @@ from tasks.gemm import LAYOUTS, Gemm, kind_of
 from tasks.measure import measure_bundle
 from tasks.pool import OperandPool, Operands, Ring, ring_elements
 from tasks.records import DeviceInfo
-from tasks.settings import Timing
+from tasks.settings import BURST_IDLE_S, Timing
 
 GEMM = Gemm(kind="mm", b=1, m=8, n=16, k=32, dtype="fp32", layout="nt")
 
@@ -159,6 +159,18 @@ def test_a_flushed_visit_overwrites_the_cache_before_its_only_call(device: CpuDe
     visit._flush.fill_(1)
     visit.enqueue()
     assert not visit._flush.any()
+    device.close()
+
+
+@pytest.mark.parametrize(("power", "rests"), [("burst", [BURST_IDLE_S]), ("sustained", [])])
+def test_in_a_burst_the_cpu_rests_before_each_visit(
+    monkeypatch: pytest.MonkeyPatch, device: CpuDevice, power: str, rests: list[float]
+) -> None:
+    visits, _ = device.prepare([GEMM], Timing(power=power))
+    slept: list[float] = []
+    monkeypatch.setattr("tasks.cpu.time.sleep", slept.append)
+    assert visits[GEMM].enqueue().seconds() > 0
+    assert slept == rests
     device.close()
 
 

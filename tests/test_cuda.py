@@ -17,6 +17,7 @@ from tasks.measure import measure_bundle
 from tasks.pool import OperandPool, Operands
 from tasks.settings import Timing
 from tasks.support import Architecture
+from tasks.telemetry import Reading
 from tests.builders import up_family
 
 CALL_S = 20e-6
@@ -177,6 +178,23 @@ def test_a_device_that_settled_before_is_loaded_for_less_unless_told_how_long(
     result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), timing)
     assert device.soaked
     assert result.prepare_s + result.soak_s == pytest.approx(loaded, abs=0.1)
+
+
+def test_a_device_that_does_not_settle_is_loaded_for_no_more_than_was_asked(
+    device: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = count()
+    monkeypatch.setattr(CudaDevice, "clock", lambda self: next(now) / 100)
+    monkeypatch.setattr(cuda, "capped", lambda readings: False)
+    monkeypatch.setattr(cuda, "settled", lambda readings: False)
+    monkeypatch.setattr(device, "_nvml", SimpleNamespace(reading=unread, energy_j=lambda: None))
+    timing = Timing(min_rounds=2, max_rounds=2, soak_min_s=0, soak_max_s=0.5)
+    result = measure_bundle(device, Bundle(families=(fp32(up_family([16, 32], h=16)),)), timing)
+    assert result.soak_s == pytest.approx(0.5, abs=0.1)
+
+
+def unread() -> Reading:
+    return Reading(None, None, None, None, 0)
 
 
 def test_where_nothing_can_be_captured_the_launches_queue(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
