@@ -32,7 +32,7 @@ def footer(
     """
     counts = status_counts(ranking) if counts is None else counts
     following = next_command(run, state, list(counts))
-    return Text("\n".join([*problems, f"{run}: {_count_line(counts)}", f"next: {following}"]))
+    return Text("\n".join([*problems, f"{run}: Candidates: {_count_line(counts)}", f"next: {following}"]))
 
 
 def show(

@@ -138,7 +138,7 @@ def results(tmp_path: Path) -> Path:
 def test_rank_leaves_suspects_out_and_says_so(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rank", "run", "--dir", str(results)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "run: 2 ok, 2 suspect" in out
+    assert "run: Candidates: 2 ok, 2 suspect" in out
     assert "not measured: 2 suspect; d_ff 512: GPU-1 took 30.0% longer than the other device" in out
     assert "1 of its 1 families left out, 1 of them measured nowhere else: rank --include-suspects" in out
     assert "NVIDIA H200: 2 devices on node1" in out
@@ -154,7 +154,7 @@ def test_rank_takes_suspects_in_on_request_and_out_again(results: Path, capsys: 
     capsys.readouterr()
     assert main(["rank", "run", "--dir", str(results), "--include-suspects"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "run: 4 ok" in out
+    assert "run: Candidates: 4 ok" in out
     assert "1 of its 1 families are ranked all the same" in out
     assert read_ranking(store)["status"].to_pylist() == ["ok"] * 4
     assert main(["rank", "run", "--dir", str(results)]) == 0

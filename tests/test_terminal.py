@@ -76,12 +76,12 @@ def test_the_end_says_where_the_run_is_what_happened_and_what_to_do_next() -> No
     run = "results/" + "long-name-" * 10
     table = ranking_of({}, {"rank": None, "status": "oom"})
     assert printed(table, run=run).splitlines()[-2:] == [
-        f"{run}: 1 ok, 1 oom",
+        f"{run}: Candidates: 1 ok, 1 oom",
         f"next: python -m orchestrator resume={run} retry=failed",
     ]
     assert footer(Path("a b"), table, ["x is corrupt"], "unfinished").plain.splitlines() == [
         "x is corrupt",
-        "a b: 1 ok, 1 oom",
+        "a b: Candidates: 1 ok, 1 oom",
         "next: python -m orchestrator resume='a b'",
     ]
 
@@ -156,7 +156,7 @@ def test_the_devices_come_after_the_families_and_fit_80_columns() -> None:
     assert any(line.startswith("mlp h=8192") for line in lines[:first])
     assert lines[header].split() == ["device", "host", "state", "families", "canary", "time", "worst", "MHz", "°C", "W"]
     assert lines[row].split()[2:] == ["throttled", "1234", "+10.0%", "+10.0%", "+30.0%", "1980", "61", "1000"]
-    assert lines[-3:-1] == [*notes, "r: 1 ok"]
+    assert lines[-3:-1] == [*notes, "r: Candidates: 1 ok"]
 
 
 def test_markdown_has_the_devices_too_all_of_them_and_the_notes_at_its_head() -> None:
