@@ -33,6 +33,7 @@ class Comparison:
     shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
     joined: whether some joined later.
     tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
+    apart: whether they were measured one after another, not in rounds: then there is no interval, and ``tie`` decides.
     """
 
     relative: Floats
@@ -47,6 +48,7 @@ class Comparison:
     joined: bool
     tie: float
     alpha: float
+    apart: bool = False
 
     @property
     def disturbed(self) -> NDArray[np.bool_]:
@@ -124,6 +126,8 @@ class Comparison:
 
     def _half(self, location: Location, comparisons: int | None = None) -> Floats:
         """Half-widths of intervals that hold together for so many comparisons (default: all pairs)."""
+        if self.apart:
+            return np.full(location.error.shape, np.inf)
         pairs = len(self.measured) * (len(self.measured) - 1) // 2 if comparisons is None else comparisons
         alpha = self.alpha / max(1, pairs)
         factor = {int(df): t_quantile(alpha, int(df)) for df in np.unique(location.df) if df > 0}
@@ -136,7 +140,8 @@ class Comparison:
 
     def _tied_with(self, j: int) -> NDArray[np.bool_]:
         estimate, half = self.against(j)
-        half = np.where(np.isfinite(half), half, 0.0) if len(self.relative) < MIN_ROUNDS else half
+        none = self.apart or len(self.relative) < MIN_ROUNDS
+        half = np.where(np.isfinite(half), half, 0.0) if none else half
         if j == self.order[0]:  # one that left was known to be behind, however few the rounds to know it by are
             half = np.where(self.left, 0.0, half)
         return (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
@@ -144,7 +149,7 @@ class Comparison:
     def tied(self, i: int, j: int) -> bool:
         """Whether two Candidates cannot be told apart: the interval holds 0, or the effect is below ``tie``.
 
-        With fewer than MIN_ROUNDS rounds in all (protocol ``seed``) there is no interval and the effect alone decides.
+        With fewer than MIN_ROUNDS rounds in all, or where ``apart``, there is no interval and the effect alone decides.
         """
         return bool(self._tied_with(j)[i])
 
