@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ class Contest:
     what it is on each, however many rounds each made.
 
     Of what was measured one shape after another (protocol ``sequential``) the calls of two Candidates have no moment in
-    common: each Candidate counts once, by the mean of its calls, which are only its spread.
+    common: each Candidate counts once a device, by the mean of its calls, which are only its spread. There, and by
+    protocol ``seed``, no number of devices makes an interval.
     """
 
     def __init__(self, candidates: Sequence[Sequence[Row]], visits: Mapping[ShardKey, Visits]) -> None:
@@ -46,9 +48,9 @@ class Contest:
         log_cost = np.log(totals / np.array(self._flops))
         lengths = [len(visits[key].seconds) for key in keys]
         blocks = np.repeat(np.arange(len(keys)), lengths)
-        figures = first["protocol"] in BASELINES
-        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"], blocks, figures=figures)
-        self._comparison = comparison
+        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"], blocks)
+        # Devices are no rounds: what the order of the shapes has made of their figures, it has made on each of them.
+        self._comparison = comparison = replace(comparison, apart=first["protocol"] in BASELINES)
         # What one that stayed takes is what it took in the rounds by which it is compared.
         undisturbed = [
             np.where(comparison.disturbed[:, None], np.nan, seconds) if stayed else seconds

@@ -32,7 +32,7 @@ def footer(
     """
     counts = status_counts(ranking) if counts is None else counts
     following = next_command(run, state, list(counts))
-    return Text("\n".join([*problems, f"{run}: Candidates: {_count_line(counts)}", f"next: {following}"]))
+    return Text("\n".join([*problems, f"{run}: {_count_line(counts)}", f"next: {following}"]))
 
 
 def show(
@@ -89,7 +89,7 @@ def markdown(
     problems: Shards that could not be read; they are named within the run, wherever it lies.
     """
     counts = status_counts(ranking) if counts is None else counts
-    blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"Candidates: {_count_line(counts)}."]
+    blocks = [f"# Ranking of {escaped(run.resolve().name)}", f"{_count_line(counts)}."]
     blocks += map(escaped, (*notes, *(_within(run, problem) for problem in problems)))
     for family in family_tables(ranking, top) if families is None else families:
         blocks += markdown_blocks(family)
@@ -123,7 +123,8 @@ def _markdown_table(table: TextTable) -> str:
 
 
 def _count_line(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {status}" for status, count in counts.items()) or NOTHING
+    found = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"Candidates: {found}" if found else NOTHING
 
 
 def escaped(text: str) -> str:

@@ -32,8 +32,8 @@ class Comparison:
     steady[rounds]: log of what those that stayed cost in the settled rounds over what they cost in each.
     shift[candidates]: log cost by which one that left looks worse beside the others than against them alone.
     joined: whether some joined later.
-    figures: whether a round is one figure of each, by a protocol that has no rounds: there are no intervals.
     tie: log cost below which two Candidates tie. alpha: chance that any pair of equal Candidates is separated.
+    apart: whether they were measured one after another, not in rounds: then there is no interval, and ``tie`` decides.
     """
 
     relative: Floats
@@ -48,7 +48,7 @@ class Comparison:
     joined: bool
     tie: float
     alpha: float
-    figures: bool = False
+    apart: bool = False
 
     @property
     def disturbed(self) -> NDArray[np.bool_]:
@@ -126,6 +126,8 @@ class Comparison:
 
     def _half(self, location: Location, comparisons: int | None = None) -> Floats:
         """Half-widths of intervals that hold together for so many comparisons (default: all pairs)."""
+        if self.apart:
+            return np.full(location.error.shape, np.inf)
         pairs = len(self.measured) * (len(self.measured) - 1) // 2 if comparisons is None else comparisons
         alpha = self.alpha / max(1, pairs)
         factor = {int(df): t_quantile(alpha, int(df)) for df in np.unique(location.df) if df > 0}
@@ -138,8 +140,8 @@ class Comparison:
 
     def _tied_with(self, j: int) -> NDArray[np.bool_]:
         estimate, half = self.against(j)
-        figures = len(self.relative) == 1 or (self.figures and len(self.relative) < MIN_ROUNDS)
-        half = np.where(np.isfinite(half), half, 0.0) if figures else half
+        none = self.apart or len(self.relative) == 1
+        half = np.where(np.isfinite(half), half, 0.0) if none else half
         if j == self.order[0]:  # one that left was known to be behind, however few the rounds to know it by are
             half = np.where(self.left, 0.0, half)
         return (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
@@ -147,8 +149,8 @@ class Comparison:
     def tied(self, i: int, j: int) -> bool:
         """Whether two Candidates cannot be told apart: the interval holds 0, or the effect is below ``tie``.
 
-        Where there is one round, or a protocol has none (``figures``), the effect alone decides. In two or three rounds
-        no interval is known: who stayed ties with all others that did.
+        In one round, and where ``apart``, there is no interval and the effect alone decides. In two or three rounds it
+        is not known: who stayed ties with all others that did.
         """
         return bool(self._tied_with(j)[i])
 

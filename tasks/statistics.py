@@ -12,7 +12,6 @@ one not.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +27,7 @@ FAR = math.log1p(0.25)
 
 
 def compare(
-    log_cost: Floats,
-    tie_pct: float,
-    confidence: float,
-    looks: int = 1,
-    blocks: Ints | None = None,
-    *,
-    figures: bool = False,
+    log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1, blocks: Ints | None = None
 ) -> Comparison:
     """Compare Candidates by ``log_cost[rounds, candidates]``, log of seconds per FLOP; NaN where not sampled.
 
@@ -50,8 +43,6 @@ def compare(
     blocks: which device measured each round, where several did. Who left, when, and what that changed is found device
     by device: how fast one is says nothing of what the Candidates on another did. One that was not measured at all on
     a device (it did not fit) has not left there. The intervals hold for these devices in these rounds.
-
-    figures: see ``Comparison``.
     """
     finite = np.isfinite(log_cost)
     blocks = np.zeros(len(log_cost), dtype=np.int64) if blocks is None else blocks
@@ -65,7 +56,7 @@ def compare(
     found = _Rounds(log_cost[kept], reference, stayed, finite.sum(axis=0), agreed=agreed)
     for block in np.unique(blocks) if agreed else ():
         found.see(np.flatnonzero(blocks[kept] == block))
-    return replace(found.comparison(kept, tie, alpha), figures=figures)
+    return found.comparison(kept, tie, alpha)
 
 
 def _nothing(log_cost: Floats, tie: float, alpha: float) -> Comparison:

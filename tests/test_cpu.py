@@ -142,6 +142,19 @@ def test_a_visit_makes_its_lead_calls_and_then_its_timed_ones(monkeypatch: pytes
     assert visit.launch == "cpu"
 
 
+@pytest.mark.parametrize(("l2", "each"), [("hot", 1), ("rotate", 10)])
+def test_a_hot_visit_has_the_same_operands_each_time_and_a_rotating_one_others(
+    monkeypatch: pytest.MonkeyPatch, small: CpuDevice, l2: str, each: int
+) -> None:
+    timing = Timing(l2=l2, visit_us=0.01, lead_calls=1)
+    visits, _ = small.prepare([GEMM], timing)
+    read: list[int] = []
+    monkeypatch.setattr(bmm, "call", lambda gemm, operands: read.append(operands.b.data_ptr()))
+    for _ in range(5):
+        visits[GEMM].enqueue()
+    assert (len(read), len(set(read))) == (10, each)  # one call leads, one is timed
+
+
 def test_the_seconds_are_per_timed_call(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1_000_000_000, 1_000_010_000])
     monkeypatch.setattr("tasks.cpu.time.perf_counter_ns", lambda: next(times))

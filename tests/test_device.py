@@ -320,14 +320,6 @@ def test_the_ring_and_the_sweeps_have_different_numbers() -> None:
     assert not torch.equal(ring.inputs, swept.inputs)
 
 
-def test_a_hot_visit_uses_the_first_window_of_the_ring() -> None:
-    gemm = mm(8, 16, 32)
-    device = ScriptedDevice()
-    device.prepare([gemm], Timing(l2="hot"))
-    assert device._pools["ring"].inputs.numel() >= input_elements(gemm)
-    assert device._pools["ring"].outputs.numel() >= output_elements(gemm)
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_auto_opens_the_cpu_where_there_is_no_gpu() -> None:
     assert isinstance(open_device("auto"), CpuDevice)

@@ -222,6 +222,23 @@ def test_of_shapes_measured_one_after_another_the_means_decide_and_their_calls_g
     assert rows[0]["cv"] == pytest.approx(np.std(np.arange(100), ddof=1) / 1000)
 
 
+@pytest.mark.parametrize("protocol", ["seed", "sequential"])
+def test_many_devices_make_no_interval_of_shapes_measured_one_after_another(store: RunStore, protocol: str) -> None:
+    """What their order makes of the figures, such as a boost at the start, it makes on each device."""
+    family = up_family([128, 192, 256])
+    for number in range(5):
+        apart = {192: 1.003 + 0.0001 * number, 256: 1.02 + 0.03 * (number - 2)}
+        made = sequentially(family, per_flop(apart)) if protocol == "sequential" else None
+        made = made or measurement(family, per_flop(apart), rounds=1, stop_reason="fixed")
+        device = replace(DEVICE, uuid=f"GPU-{number}")
+        keep(store, family, replace(made, device=device), timing=Timing(protocol=protocol))
+    rows = ranked(store)
+    assert places(rows) == [(128, 1, 1), (192, 1, 1), (256, 3, 2)]
+    assert [row["relative"] for row in rows] == pytest.approx([1.0, 1.003, 1.02], abs=1e-3)
+    assert [(row["relative_low"], row["relative_high"]) for row in rows[1:]] == [(None, None)] * 2
+    assert not rows[0]["resolved"]
+
+
 def test_the_figure_of_a_shape_measured_alone_is_the_mean_of_its_calls(store: RunStore) -> None:
     family = mlp_family([128, 256])
     level = per_flop({})
