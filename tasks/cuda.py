@@ -340,7 +340,7 @@ class CudaDevice(Device):
         if timing.l2 == "hot":
             plans = {gemm: (n, 1) for gemm, n in calls.items()}
         else:
-            plans = sweep_plans(calls, lead, self.cache_bytes, limit)
+            plans = sweep_plans(calls, lead, self.cache_bytes, limit, self._longest)
         pool = self._pool("sweep", next(iter(calls)).dtype, *sweep_elements(plans, self.cache_bytes, limit))
         flush = timing.l2 != "hot" and not outrun_cache(plans, lead, self.cache_bytes)
         visits: dict[Gemm, Visit] = {}

@@ -76,6 +76,7 @@ class Device(ABC):
         self.soaked = False
         self.settles = False  # under load, as an earlier sweep saw
         self.typical_s: float | None = None  # seconds of the typical call of those that were made ready together
+        self._longest: dict[int, int] = {}  # timed calls of their sweeps, by the calls that fill a visit
         self._pools: dict[str, OperandPool] = {}
 
     @abstractmethod
@@ -175,7 +176,7 @@ class Device(ABC):
             torch.OutOfMemoryError: memory does not suffice, and ``care`` says that this attempt is not the last.
         """
         if not further:
-            self.typical_s = None
+            self.typical_s, self._longest = None, {}
         failures: list[GemmFacts] = []
         fits = [gemm for gemm in gemms if not self._refused(gemm, care, failures)]
         while fits:
@@ -341,10 +342,13 @@ def sweep_plan(gemm: Gemm, calls: int, lead: int, cache_bytes: int, limit_bytes:
 
 
 def sweep_plans(
-    calls: Mapping[Gemm, int], lead: int, cache_bytes: int, limit_bytes: int
+    calls: Mapping[Gemm, int], lead: int, cache_bytes: int, limit_bytes: int, longest: dict[int, int] | None = None
 ) -> dict[Gemm, tuple[int, int]]:
-    """The sweep plan of each Gemm; those that are to have as many calls as others are lengthened like the longest."""
-    longest: dict[int, int] = {}
+    """The sweep plan of each Gemm; those that are to have as many calls as others are lengthened like the longest.
+
+    longest: timed calls, by calls, of those with which these will be compared; what these have is added.
+    """
+    longest = {} if longest is None else longest
     for gemm, count in calls.items():
         timed, _ = sweep_plan(gemm, count, lead, cache_bytes, limit_bytes)
         longest[count] = max(timed, longest.get(count, 0))

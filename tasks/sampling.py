@@ -183,12 +183,13 @@ class Sampler:
                     kinds[self._index[part.gemm.gemm_id]] = names.setdefault(part.name, len(names))
         return kinds
 
-    def _look(self) -> None:
+    def _look(self, *, alone: bool = True) -> None:
+        """alone: whether those that are far behind leave alone, before the others are judged."""
         through, slow = self.together >= self._least_rounds, self._timing.goal == "full"
         wanted: set[int] = set()
         for family in self._bundle.families:
             if self._timing.goal == "top":
-                staying, found, far = self._top(family)
+                staying, found, far = self._top(family, alone=alone)
                 slow |= far
             else:
                 staying, found = self._contenders(self.comparison(family))
@@ -196,6 +197,9 @@ class Sampler:
             for c in staying:
                 wanted.update(self._index[p.gemm.gemm_id] for p in family.candidates[c].parts)
         live = [i for i in self._live if i in wanted]
+        if alone and slow and self._timing.goal == "top" and len(live) == len(self._live):
+            self._look(alone=False)  # another Family wants them all: they stay, and the rounds are what they will be
+            return
         if len(live) < len(self._live) and slow and not self._left_at:
             self._left_at = self._planned - self._first - self._joined  # it is in those in flight too
         self._live, self.resolved = live, through
@@ -210,7 +214,7 @@ class Sampler:
         estimate, half = comparison.against(comparison.order[0], comparisons=len(comparison.order) - 1)
         return [i for i in comparison.order if not estimate[i] - half[i] > self._far], comparison.resolved
 
-    def _top(self, family: Family) -> tuple[list[int], bool, bool]:
+    def _top(self, family: Family, *, alone: bool = True) -> tuple[list[int], bool, bool]:
         """Candidates that may still tie with the best; whether one is known to tie with all; whether slow ones leave.
 
         Where some are far behind, the chip runs otherwise without them: they leave alone, and the others are judged by
@@ -227,7 +231,7 @@ class Sampler:
             return comparison.order, not comparison.order, False
         behind = comparison.effect - np.nanmin(comparison.effect)
         far = found.out & comparison.stayed & (behind > FAR)  # not those that an earlier level has left
-        if far.any() and not self._left_at:
+        if far.any() and alone and not self._left_at:
             return [i for i in comparison.order if not far[i]], False, True
         if early:
             return comparison.order, False, False

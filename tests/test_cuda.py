@@ -148,6 +148,16 @@ def test_one_after_another_each_call_has_events_of_its_own(device: CudaDevice, m
     assert told[::2] == told[1::2] == [*range(1, 151), *range(152, 302)]  # the first call of each is checked
 
 
+def test_what_a_search_comes_to_later_makes_as_many_calls_as_what_it_has_measured(device: CudaDevice) -> None:
+    """The first level's longest sweep, of the smallest, is also that of levels which have no such one."""
+    small, *others = (Gemm(kind="mm", b=1, m=32, n=n, k=64, dtype="fp32", layout="nt") for n in (128, 400, 384, 392))
+    first, _ = device.prepare([small, others[0]], Timing())
+    later, _ = device.prepare(others[1:], Timing(), further=True)
+    (calls,) = {visit.calls for visit in (*first.values(), *later.values())}
+    again, _ = device.prepare(others[1:], Timing())
+    assert {visit.calls for visit in again.values()} < {*range(calls)}  # by themselves they would make fewer
+
+
 def test_a_long_call_stays_alone_beside_short_ones(device: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     of = Bundle(families=(fp32(up_family([128, 192, 256])),))
     known = dict(zip(of.gemms, (25, 1, 25), strict=True))

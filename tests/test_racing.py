@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.config import compose, recompose, to_dict
 from orchestrator.space import expand_space, plan_hash
+from tasks.family import Bundle
 from tasks.location import Floats
 from tasks.racing import race
 from tasks.sampling import Sampler
@@ -120,6 +121,17 @@ def test_after_one_that_is_far_behind_has_left_the_others_get_the_least_rounds_a
         rounds[slow] = sampler.rounds
     assert rounds[1.02] == TOP.least_rounds + 1  # one is in flight when the look decides
     assert 2 * TOP.least_rounds < rounds[2.0] < 4 * TOP.least_rounds
+
+
+def test_a_race_ends_though_another_family_keeps_the_one_that_is_far_behind() -> None:
+    family = up_family([128, 136, 144])
+    alone = replace(family, role="mlp_gate_up", candidates=family.candidates[2:])
+    bundle = Bundle(families=(family, alone))
+    device = FakeDevice(costs(family, [1.0, 1.02, 2.0]), drift=0.0, noise=1e-5, seed=1)
+    sampler = Sampler(bundle, TOP, range(3))
+    assert run(sampler, bundle, device) == "best_found"
+    assert sampler.rounds <= TOP.lone_rounds + 1
+    assert sampler.comparison(family).groups == [1, 2, 3]
 
 
 def test_a_family_of_one_candidate_has_nobody_to_race_against_and_gets_its_rounds() -> None:
