@@ -411,6 +411,19 @@ def test_a_shard_with_a_name_that_nobody_knows_is_named_with_those_that_are_know
     assert f"{bad} is corrupt and was left out: rows without a value, or with an impossible one, {told}" in found
 
 
+@pytest.mark.parametrize("line", ["rank", "status", "explain", "export --to csv --out {here}/csv"])
+@pytest.mark.parametrize("column", ["gpu", "host", "part", "power"])
+def test_a_name_in_a_shard_commands_no_terminal(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, column: str
+) -> None:
+    rewrite(store.write_shard(table_of(mlp_family([128, 256]))), "facts", column, "\x1b]0;title\x07\x1b[2J")
+    verb, *more = line.format(here=tmp_path).split()
+    main([verb, str(store.path), *more])
+    out = capsys.readouterr().out
+    assert out
+    assert not {"\x1b", "\x07"} & set(out)
+
+
 def test_a_large_run_names_what_nobody_knows_too(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = store.write_shard(table_of(up_family([128, 256])))
     store.write_shard(table_of(mlp_family([128, 256])))
