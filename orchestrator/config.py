@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from orchestrator.bounded import read_text
 from orchestrator.cross_checks import cross_checks
 from orchestrator.errors import ConfigError, InvalidValueError, Problem, describe, nearest, shorten, unknown
+from orchestrator.interrupts import held_back
 from orchestrator.rules import Rule
 from orchestrator.schema import AROUND, SECTIONS, WRITTEN, Config, schema_keys
 from orchestrator.yaml_text import TAG_ERRORS, TAG_MESSAGE, checked_node
@@ -63,8 +64,13 @@ def _finished(draft: "_Draft", conf_name: str, overrides: Sequence[str]) -> Conf
     values = draft.checked()
     if draft.problems:
         raise ConfigError(draft.problems)
+    return dataclasses.replace(_built(values), conf_name=conf_name, overrides=tuple(overrides))
+
+
+@held_back()
+def _built(values: Mapping[str, object]) -> Config:
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), _as_fields(_nested(values))))
-    return dataclasses.replace(cast(Config, config), conf_name=conf_name, overrides=tuple(overrides))
+    return cast(Config, config)
 
 
 def _models(overrides: Sequence[str]) -> list[str]:
@@ -107,6 +113,7 @@ def to_dict(config: Config) -> dict[str, Any]:
     }
 
 
+@held_back()
 def to_yaml(config: Config) -> str:
     """Return the resolved configuration as YAML that ``conf=FILE`` reads back."""
     return OmegaConf.to_yaml(OmegaConf.create(to_dict(config)))
@@ -191,6 +198,7 @@ class _Draft:
         else:
             self._add_argument(origin, name, text)
 
+    @held_back()
     def checked(self) -> dict[str, Any]:
         """Return the values that their rules accept, and record a problem for each of the others."""
         defaults = {name: key.default for name, key in self.keys.items()}
@@ -315,6 +323,7 @@ def _plain_value(build: Callable[[], DictConfig]) -> object:
     return cast(dict[str, object], _plain(build))["value"]
 
 
+@held_back()
 def _plain(build: Callable[[], object]) -> object:
     """Return what OmegaConf builds as plain containers, its errors as ours; interpolations stay as they are."""
     try:

@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.printing import fitting
+from orchestrator.printing import fitting, harmless
 from orchestrator.printing import width as columns_of_output
 
 GAP = 2
@@ -39,7 +39,7 @@ def write(draw: Callable[[Console], None], console: Console | None = None) -> No
     console = console or Console(width=columns_of_output(), height=HEIGHT)
     with console.capture() as drawn:
         draw(console)
-    text = drawn.get()
+    text = harmless(drawn.get())
     console.file.write(text if console.is_terminal else "\n".join(line.rstrip(" ") for line in text.split("\n")))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from orchestrator.alignment import ROW_BYTES
 from orchestrator.explanation import Explanation
 from orchestrator.figures import UNKNOWN, duration
-from orchestrator.printing import fitting, wrapped
+from orchestrator.printing import fitting, harmless, wrapped
 from orchestrator.roofline import COMPUTE
 from orchestrator.tiles import Neighbour, Quantisation
 
@@ -34,7 +34,7 @@ class Table:
 
 def text(tables: Iterable[Table], columns: int = WIDTH) -> str:
     """Draw tables, a blank line between them; the last columns are left out where they would not fit."""
-    return "\n".join("\n".join(_lines(table, columns)) + "\n" for table in tables)
+    return harmless("\n".join("\n".join(_lines(table, columns)) + "\n" for table in tables))
 
 
 def width(table: Table) -> int:

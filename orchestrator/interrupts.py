@@ -51,6 +51,33 @@ def interruptible() -> Iterator[Interrupts]:
 
 
 @contextmanager
+def held_back() -> Iterator[None]:
+    """Let a signal wait until this is closed: what OmegaConf does while it unwinds turns an interrupt into its errors.
+
+    A second one does not wait. Meant for moments; where signals end the process they still do.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        waiting.append(signum)
+        if len(waiting) > 1:
+            raise KeyboardInterrupt
+
+    heeded = [number for number in SIGNALS if callable(signal.getsignal(number))]
+    before = {number: signal.signal(number, handle) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
+
+
+@contextmanager
 def starting() -> Iterator[None]:
     """While Ray starts, a signal ends the process at once: there is nothing yet that an end could cost.
 

@@ -1,6 +1,7 @@
 """Writing to standard output where the exit code has more to tell than whether somebody read it."""
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -14,6 +15,17 @@ PIPED = 80
 """Columns where there is no terminal and ``COLUMNS`` is not set."""
 LABEL = 10
 """Columns of what a line begins with that says what the line is about."""
+COMMANDS = re.compile(r"\x1b(?!\[[\d;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+"""What would command a terminal, but for colours."""
+
+
+def harmless(text: str) -> str:
+    r"""Write what would command a terminal as it is in Python (``\x07``): what a Shard names may come from anywhere.
+
+    >>> harmless("a\x1b[2Jb\x1b[1mc")
+    'a\\x1b[2Jb\x1b[1mc'
+    """
+    return COMMANDS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def width() -> int:

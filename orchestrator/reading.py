@@ -16,6 +16,8 @@ from orchestrator.errors import StoreError
 from orchestrator.sound_rows import FACTS, SAMPLE, all_true, complaint
 
 VERSION_KEY = b"schema_version"
+VERSION_DIGITS = 9
+"""More has no version: Python reads no number of thousands of digits."""
 
 _SOUND = "row is sound"
 """A column that a scan adds."""
@@ -132,7 +134,7 @@ class ShardReader:
             self.set_aside(str(path), str(error))
             return
         found = metadata.get(VERSION_KEY, b"")
-        if not found.isdigit():
+        if not found.isdigit() or len(found) > VERSION_DIGITS:
             self.set_aside(str(path), "it has no schema_version: this program did not write it")
         elif int(found) > self._version:
             raise StoreError(

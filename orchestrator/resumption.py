@@ -81,20 +81,18 @@ def wish(words: Sequence[str]) -> Wish | None:
 
 
 def retried(text: str) -> frozenset[str]:
-    """Return the statuses that ``retry=TEXT`` means: ``failed`` for all failures, or some by name.
+    """Return the statuses that ``retry=TEXT`` means, a list of names; ``failed`` is all failures.
 
     Raises:
         InvalidValueError: a status that there is not, or that is no failure.
     """
-    failures = [status for status in STATUSES if status not in NO_FAILURE]
+    meant = {status: {status} for status in STATUSES if status != "ok"}
+    every = {"failed": set(meant).difference(NO_FAILURE), **meant}
     names = [name.strip() for name in text.split(",")]
-    if names == ["failed"]:
-        return frozenset(failures)
-    others = [status for status in STATUSES if status != "ok"]
     for name in names:
-        if name not in others:
-            raise InvalidValueError(unknown("status", name, ["failed", *others]))
-    return frozenset(names)
+        if name not in every:
+            raise InvalidValueError(unknown("status", name, list(every)))
+    return frozenset().union(*(every[name] for name in names))
 
 
 def choose(wish: Wish) -> Chosen:

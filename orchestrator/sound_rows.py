@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import reduce
 from operator import and_, or_
 
@@ -15,7 +16,7 @@ from tasks.gemm import ELEMENT_BYTES, KINDS, LAYOUTS, kind_of
 _KEY = ("bundle_id", "attempt", "uuid", "gemm_id")
 _DEVICE = ("device_kind", "gpu", "host", "sm_count", "memory_bytes")
 _FAMILY = ("family_id", "role", "batch", "part", "status")
-_MEASURING = ("protocol", "protocol_version", "l2", "power", "rounds", "started_utc", "plan_hash")
+_MEASURING = ("protocol", "protocol_version", "l2", "power", "rounds", "plan_hash")
 
 KNOWN: Mapping[str, tuple[str, ...]] = {"kind": KINDS, "dtype": tuple(ELEMENT_BYTES), "layout": LAYOUTS}
 """What of a Gemm is a name, and the names that there are; a later version may know more."""
@@ -23,6 +24,8 @@ SHOWN = 3
 """Values that a complaint names."""
 
 _ONE = pc.scalar(1)
+_MOMENTS = tuple(pa.scalar(datetime(year, 1, 1, tzinfo=UTC), pa.timestamp("us", tz="UTC")) for year in (2, 9999))
+"""Between these Python has dates in every time zone."""
 _ZERO = pc.scalar(0.0)
 
 
@@ -51,6 +54,8 @@ FACTS: Mapping[str, pc.Expression] = {
     **{name: pc.field(name) >= _ONE for name in ("tp", "b", "m", "n", "k", "looks")},
     **{name: pc.field(name).isin(names) for name, names in KNOWN.items() if name != "kind"},
     "kind": _kind(),
+    "started_utc": (pc.field("started_utc") >= pc.scalar(_MOMENTS[0]))
+    & (pc.field("started_utc") < pc.scalar(_MOMENTS[1])),
     "flops": pc.field("flops") == reduce(pc.multiply, [pc.scalar(2), *map(pc.field, ("b", "m", "n", "k"))]),
     "value": pc.if_else(pc.field("axis").is_valid(), pc.field("value"), pc.field("d_ff")) >= _ONE,  # null in version 1
     "tie_pct": pc.field("tie_pct") >= _ZERO,

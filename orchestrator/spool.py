@@ -11,7 +11,8 @@ from typing import Self
 
 from orchestrator.address import Address
 from orchestrator.atomic import write_atomic
-from orchestrator.errors import StoreError
+from orchestrator.bounded import read_kept
+from orchestrator.errors import InvalidValueError, StoreError
 from orchestrator.remote import is_visible
 from orchestrator.results import nearest_existing
 from orchestrator.store import RunStore, safe_name
@@ -95,11 +96,11 @@ class Origin:
         """
         path = run / RECORD
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(read_kept(path))
             return cls(uri=str(found["uri"]), synced=dict(found["synced"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, InvalidValueError) as error:
             raise StoreError(f"cannot read {path}, which says where the run belongs: {error}") from error
 
     @classmethod

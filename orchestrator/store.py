@@ -20,9 +20,10 @@ from filelock import FileLock, Timeout
 
 from orchestrator import shard
 from orchestrator.atomic import replacing, write_atomic
+from orchestrator.bounded import read_kept
 from orchestrator.columns import RANKING_SCHEMA, SCHEMA_VERSION, SHARD_SCHEMA
 from orchestrator.compacted import COMPACTED, Compacted, compacted_name
-from orchestrator.errors import RunExistsError, StoreError
+from orchestrator.errors import InvalidValueError, RunExistsError, StoreError
 from orchestrator.reading import ShardReader
 from orchestrator.schema import RUN_NAME
 from tasks.family import Bundle
@@ -274,10 +275,10 @@ class RunStore:
             StoreError: it is unreadable, or a newer version wrote it.
         """
         try:
-            found = json.loads(self.manifest_path.read_text(encoding="utf-8"))
+            found = json.loads(read_kept(self.manifest_path))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, InvalidValueError) as error:
             raise StoreError(
                 f"cannot read {self.manifest_path}: {error}; without that file the shards alone are the run: move it "
                 "away to rank them, or to go on by resume=RUN conf=… and the values that the run was begun with"
@@ -312,6 +313,7 @@ class RunStore:
 
         A batch is encoded while the next one is made.
         """
+        self._require_folder()
         with (
             replacing(self.ranking_path) as file,
             pq.ParquetWriter(file, RANKING_SCHEMA, **PARQUET) as writer,
@@ -328,7 +330,16 @@ class RunStore:
             self.on_write(self.ranking_path)
         self._write(self.markdown_path, markdown().encode())
 
+    def _require_folder(self) -> None:
+        """Raise StoreError where the run was moved or removed: to write on would make half a run in its old place."""
+        if not self.path.is_dir():
+            raise StoreError(
+                f"the run {self.path} is no longer there: it was moved or removed while it was written; "
+                "what it holds goes on by resume=PATH, where it lies now"
+            )
+
     def _write(self, path: Path, content: bytes) -> None:
+        self._require_folder()
         write_atomic(path, content)
         if self.on_write is not None:
             self.on_write(path)

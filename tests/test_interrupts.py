@@ -4,9 +4,12 @@ import signal
 import subprocess
 import sys
 import time
+from types import FrameType
 
 import pytest
 
+from orchestrator.config import compose
+from orchestrator.interrupts import held_back
 from tests.jobs import ROOT
 
 SCRIPT = """
@@ -74,3 +77,37 @@ def test_what_is_started_meanwhile_outlives_the_terminal() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout) == (0, "alive\n")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_signal_waits_until_what_holds_it_back_is_closed_and_a_second_does_not(times: int) -> None:
+    passed: list[int] = []
+
+    @held_back()
+    def strike() -> None:
+        for number in range(times):
+            signal.raise_signal(signal.SIGINT)
+            passed.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        strike()
+    assert passed == [0]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_while_a_configuration_is_composed_is_no_wrong_value() -> None:
+    """OmegaConf's own clean-up made an error of it, so that a sweep ended as if its arguments were wrong."""
+    places: list[str] = []
+
+    def strike(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "read_write" and not places:
+            places.append(frame.f_code.co_filename)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(strike)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compose("cpu", ["space.tp=1,2"])
+    finally:
+        sys.setprofile(None)
+    assert "omegaconf" in places[0]

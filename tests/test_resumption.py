@@ -73,6 +73,8 @@ def test_wrong_arguments_are_named(words: list[str], message: str) -> None:
 
 
 def test_failed_means_every_failure_and_nothing_that_is_none() -> None:
+    assert retried("oom,skipped") == {"oom", "skipped"}
+    assert retried("failed,skipped") == retried("failed") | {"skipped"}
     assert retried("failed") == {"oom", "timeout", "illegal_access", "wrong_result", "worker_died"}
     assert retried("skipped,unsupported") == {"skipped", "unsupported"}
     with pytest.raises(InvalidValueError):

@@ -21,6 +21,7 @@ from orchestrator.atomic import sweep_temporaries
 from orchestrator.cli import main
 from orchestrator.columns import RANKING_SCHEMA, SHARD_SCHEMA
 from orchestrator.errors import StoreError
+from orchestrator.runs import find_run
 from orchestrator.store import RunStore, safe_name, shard_table
 from tasks.family import Bundle, Family
 from tasks.records import DeviceInfo, GemmFacts, Telemetry
@@ -361,6 +362,7 @@ FACTS_FAULTS: list[tuple[str, object]] = [
     *((name, ...) for name in ("looks", "flops", "uuid", "record", "protocol", "memory_bytes", "plan_hash")),
     *(("looks", 0), ("flops", 0), ("tp", 0), ("tie_pct", -100.0), ("confidence", 1.0), ("record", "x")),
     *(("kind", "int_mm"), ("dtype", None), ("layout", ...)),
+    *(("started_utc", moment) for moment in (None, -(2**62), 2**62)),  # Python has no such dates
 ]
 
 
@@ -409,6 +411,19 @@ def test_a_shard_with_a_name_that_nobody_knows_is_named_with_those_that_are_know
     assert f"{bad} is corrupt and was left out: rows without a value, or with an impossible one, {told}" in found
 
 
+@pytest.mark.parametrize("line", ["rank", "status", "explain", "export --to csv --out {here}/csv"])
+@pytest.mark.parametrize("column", ["gpu", "host", "part", "power"])
+def test_a_name_in_a_shard_commands_no_terminal(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, column: str
+) -> None:
+    rewrite(store.write_shard(table_of(mlp_family([128, 256]))), "facts", column, "\x1b]0;title\x07\x1b[2J")
+    verb, *more = line.format(here=tmp_path).split()
+    main([verb, str(store.path), *more])
+    out = capsys.readouterr().out
+    assert out
+    assert not {"\x1b", "\x07"} & set(out)
+
+
 def test_a_large_run_names_what_nobody_knows_too(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = store.write_shard(table_of(up_family([128, 256])))
     store.write_shard(table_of(mlp_family([128, 256])))
@@ -455,6 +470,14 @@ def test_the_status_tells_of_a_flipped_bit_among_the_samples(
     assert f"{bad} is corrupt and was left out" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_schema_version_without_an_end_is_none(store: RunStore) -> None:
+    bad = store.write_shard(table_of(up_family([128])))
+    pq.write_table(pq.read_table(bad, partitioning=None).replace_schema_metadata({"schema_version": "9" * 5000}), bad)
+    assert store.reader().problems == (
+        f"{bad} is corrupt and was left out: it has no schema_version: this program did not write it",
+    )
+
+
 @pytest.mark.parametrize("what", ["shard", "manifest"])
 def test_a_newer_schema_version_is_refused(store: RunStore, what: str) -> None:
     newer = {"schema_version": "4"}
@@ -489,6 +512,33 @@ def test_a_broken_manifest_is_named(store: RunStore, content: str) -> None:
 
 
 # Runs
+
+
+def test_a_pipe_in_the_place_of_a_manifest_is_named_and_holds_up_no_verb(store: RunStore) -> None:
+    """To open it would wait for ever, and ``latest`` looks at the manifests of all runs."""
+    store.write_shard(table_of(up_family([128])))
+    store.manifest_path.unlink()
+    os.mkfifo(store.manifest_path)
+    with pytest.raises(StoreError, match=f"cannot read {store.manifest_path}: it is no regular file"):
+        RunStore.open(store.path)
+    sound = RunStore.create(store.path.parent, "sound", {})
+    assert find_run("sound", store.path.parent) == sound
+
+
+def test_nothing_is_written_where_a_run_that_was_moved_has_lain(store: RunStore) -> None:
+    store.write_shard(table_of(up_family([128])))
+    moved = store.path.rename(store.path.with_name("moved"))
+    writes: list[Callable[[], object]] = [
+        lambda: store.write_shard(table_of(mlp_family([128]))),
+        lambda: store.update_manifest(status="finished"),
+        lambda: store.write_ranking(RANKING_SCHEMA.empty_table(), ""),
+        lambda: store.write_ranking_batches([], str),
+    ]
+    for write in writes:
+        with pytest.raises(StoreError, match=f"the run {store.path} is no longer there: it was moved or removed"):
+            write()
+    assert not store.path.exists()
+    assert len(RunStore.open(moved).shard_paths()) == 1
 
 
 def test_a_new_run_has_its_manifest(store: RunStore) -> None:
