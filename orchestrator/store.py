@@ -148,6 +148,9 @@ class RunStore:
         store = cls(Path(path))
         if not store.is_run():
             raise StoreError(f"{path} is not a run: expected a directory with manifest.json or shards/ in it")
+        shards = store.path / "shards"
+        if shards.exists() and not shards.is_dir():
+            raise StoreError(f"{shards} is no directory, in which the Shards of the run would lie; move it away")
         store.manifest()
         return store
 

@@ -525,6 +525,12 @@ def test_a_pipe_in_the_place_of_a_manifest_is_named_and_holds_up_no_verb(store: 
     assert find_run("sound", store.path.parent) == sound
 
 
+def test_a_file_in_the_place_of_the_shards_is_named_before_anything_is_measured(store: RunStore) -> None:
+    (store.path / "shards").write_text("")
+    with pytest.raises(StoreError, match=f"{store.path / 'shards'} is no directory"):
+        RunStore.open(store.path)
+
+
 def test_nothing_is_written_where_a_run_that_was_moved_has_lain(store: RunStore) -> None:
     store.write_shard(table_of(up_family([128])))
     moved = store.path.rename(store.path.with_name("moved"))
