@@ -14,7 +14,7 @@ OWN_CACHE = {"seed": "hot", "sequential": "flush"}
 POWER_REGIMES = ("sustained", "burst")
 GOALS = ("full", "top")
 """What the rounds are for: the whole order, or a best Candidate that is within ``tie_pct`` of every other."""
-PROTOCOL_VERSION = {"interleaved": 4, "seed": 1, "sequential": 1}
+PROTOCOL_VERSION = {"interleaved": 5, "seed": 1, "sequential": 1}
 """Raised when a protocol's procedure changes: rankings never mix versions."""
 
 COOL_S = 10.0

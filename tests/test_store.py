@@ -133,7 +133,7 @@ def test_facts_have_one_row_per_family_candidate_and_part_with_hand_worked_value
         "allow_tf32": False,
         "launch": "graph",
         "protocol": "interleaved",
-        "protocol_version": 4,
+        "protocol_version": 5,
         "stop_reason": "resolved",
         "round": None,
         "seconds": None,
