@@ -36,6 +36,7 @@ class SpooledResults:
         self._root = spool_root(run.spool, self._base)
         self._store: RunStore | None = None
         self._mirror: Mirror | None = None
+        self._made = False
         self._finished = False
 
     def check(self, name: str | None) -> None:
@@ -64,6 +65,7 @@ class SpooledResults:
         self._refuse_taken(name, sure=False)
         store = RunStore.create(self._root, name, manifest)
         address = self._base.child(name)
+        self._made = True
         Origin(uri=str(address)).write(store.path)
         return self._mirrored(store, address, local_sizes(store.path))
 
@@ -86,8 +88,7 @@ class SpooledResults:
             return []
         self._finished = True
         if not self._store.is_run():
-            self._withdraw(self._mirror, self._store)
-            return []
+            return self._gone(self._mirror, self._store)
         left = self._flushed(self._mirror, self._store)
         self._mirror.close()
         if left is not None:
@@ -146,9 +147,18 @@ class SpooledResults:
         assert self._store is not None
         return self._base.child(self._store.name)
 
-    def _withdraw(self, mirror: Mirror, store: RunStore) -> None:
-        """Take back what was sent of a run that was discarded."""
+    def _gone(self, mirror: Mirror, store: RunStore) -> list[str]:
+        """Take back a run that was discarded, which had no Shard; of one that was moved the store keeps what it has."""
         mirror.close(REMOVE_S)
+        if self._made and not any(name.startswith("shards/") for name in mirror.sent()):
+            self._withdraw(mirror, store)
+            return []
+        return [
+            f"{self._address()} keeps what was sent before {store.path} was moved or removed; upload PATH, where it "
+            "lies now, sends the rest"
+        ]
+
+    def _withdraw(self, mirror: Mirror, store: RunStore) -> None:
         store.discard()  # the mirror may have noted in it what it sent last
         remote = Remote(self._address())
         try:

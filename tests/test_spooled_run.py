@@ -204,6 +204,32 @@ def test_a_run_in_which_nothing_could_be_measured_is_taken_back(tmp_path: Path, 
     assert not store.path.exists()
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_the_store_keeps_what_it_has_of_a_run_that_was_moved_while_its_sweep_writes(
+    tmp_path: Path, goes_on: bool
+) -> None:
+    """It is no run that was discarded: nothing of it is taken back, and what it lacks is sent from the new place."""
+    uri = f"file://{tmp_path}/there"
+    if goes_on:
+        make(uri)
+    with results(Run(dir=uri)) as place:
+        store = place.open(f"{uri}/it") if goes_on else place.create("it", {"status": "running"})
+        measured(store, attempt=2)
+        deadline = time.monotonic() + 10
+        while not list((tmp_path / "there").rglob("*.2.parquet")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        sent = local(tmp_path / "there" / "it")
+        moved = store.path.rename(tmp_path / "moved")
+        with pytest.raises(StoreError, match="no longer there"):
+            measured(store, attempt=3)
+        assert [f"{uri}/it keeps what was sent" in problem for problem in place.finish()] == [True]
+    assert local(tmp_path / "there" / "it") == sent
+    assert len([name for name in sent if name.startswith("shards/")]) == 1 + goes_on
+    measured(RunStore.open(moved), attempt=4)
+    assert code("upload", str(moved)) == 0
+    assert local(tmp_path / "there" / "it") == local(moved)
+
+
 VERBS = ("rank", "status", "upload")
 
 
