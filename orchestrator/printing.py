@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 
+from orchestrator.errors import printable
 from orchestrator.forms import CSV, JSON, CsvTable, write_csv, write_json
 
 NARROWEST = 20
@@ -58,7 +59,7 @@ def printed_as(
         return printed(lambda: write_json(document(), sys.stdout))
     if form == CSV:
         found = table()
-        sys.stderr.writelines(f"{note}\n" for note in found.notes)
+        sys.stderr.writelines(f"{printable(note)}\n" for note in found.notes)
         return printed(lambda: write_csv(found, sys.stdout))
     return printed(tables)
 

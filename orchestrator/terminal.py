@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from orchestrator import drawing
+from orchestrator.errors import printable
 from orchestrator.fleet import Fleet
 from orchestrator.fleet_tables import FLEET_LEGEND, fleet_tables
 from orchestrator.run_state import FINISHED, next_command
@@ -118,7 +119,7 @@ def markdown_blocks(table: TextTable) -> list[str]:
 
 def _markdown_table(table: TextTable) -> str:
     lines = [table.columns, ("---:",) * len(table.columns), *table.rows]
-    safe = [[re.sub(r"([|<])", r"\\\1", cell) for cell in cells] for cells in lines]
+    safe = [[printable(re.sub(r"([|<])", r"\\\1", cell)) for cell in cells] for cells in lines]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in safe)
 
 
@@ -128,5 +129,5 @@ def _count_line(counts: Mapping[str, int]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Keep names and messages from being read as Markdown or HTML."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
+    """Keep names and messages from being read as Markdown or HTML, or by the terminal that the file is shown on."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", printable(" ".join(text.split())))

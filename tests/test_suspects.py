@@ -147,6 +147,23 @@ def test_rank_leaves_suspects_out_and_says_so(results: Path, capsys: pytest.Capt
     assert "## NVIDIA H200: 2 devices on node1" in text
 
 
+@pytest.mark.parametrize("line", ["rank --csv", "export --to csv --out {here}/csv", "report --out {here}/a.html"])
+def test_what_is_said_of_suspects_commands_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    store = RunStore.create(tmp_path, "run", {"bundles": 1, "conf": "cluster"})
+    sound, slow = Fake(uuid="GPU-0", canaries=[1.0, 1.0]), Fake(uuid="GPU-1\x1b[2J\x07", canaries=[1.0, 1.3])
+    keep_canaries(store, sound, slow)
+    keep(store, sound, up_family([128, 256]), per_flop({}), canary=1)
+    keep(store, slow, up_family([512, 1024], h=32), per_flop({}), slower=1.3, canary=1)
+    main([*line.format(here=tmp_path).split(), "run", "--dir", str(tmp_path)])
+    said = capsys.readouterr().err
+    assert "GPU-1\\x1b[2J\\x07 took 30.0% longer" in said
+    assert not {"\x1b", "\x07"} & set(said)
+    main(["rank", "run", "--dir", str(tmp_path)])
+    assert not {"\x1b", "\x07"} & set((tmp_path / "run" / "ranking.md").read_text())
+
+
 def test_rank_takes_suspects_in_on_request_and_out_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = RunStore.open(results / "run")
     main(["rank", "run", "--dir", str(results)])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.completion import choices, completed, words_of
+from orchestrator.errors import printable
 from orchestrator.export import TARGETS, exporter
 from orchestrator.export.facts import FACTS
 from orchestrator.export.request import CANDIDATES, FRAMEWORKS, HELP, OPTIONS, known_target, parse
@@ -100,7 +101,7 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(harmless("\n".join(_told(out, selection, found)) + "\n"))
     for line in (*ranking.problems, *ranking.notes):
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{printable(line)}\n")
     return int(bool(ranking.problems))
 
 

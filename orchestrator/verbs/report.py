@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.completion import completed, run_names
-from orchestrator.errors import InvalidValueError, StoreError
+from orchestrator.errors import InvalidValueError, StoreError, printable
 from orchestrator.report import FORMATS, PLOTS
 from orchestrator.verbs.arguments import add_places
 
@@ -128,4 +128,4 @@ def _write(out: Path | None, content: bytes, runs: "Sequence[ReportRun]") -> Non
         write_atomic(out, content)
         sys.stdout.write(f"{out}: {', '.join(run.name for run in runs)}, {len(content) / 1e6:.1f} MB\n")
     for line in (line for run in runs for line in (*run.ranking.problems, *run.ranking.notes)):
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{printable(line)}\n")
