@@ -8,7 +8,7 @@ import numpy as np
 from orchestrator.catalogue import GpuSpec
 from orchestrator.column import Array
 from orchestrator.gemm_columns import GemmColumns, GemmTable
-from tasks.gemm import Gemm
+from tasks.gemm import Gemm, kind_of
 from tasks.support import Architecture, multiple, unsupported
 
 WELL_SIZED = 128
@@ -48,16 +48,23 @@ def impossible(gemm: Gemm, spec: GpuSpec) -> str | None:
     )
 
 
+def multiplies(dtype: str, spec: GpuSpec) -> bool:
+    """Whether this GPU model multiplies well-sized Gemms of an element type, as far as is known."""
+    return impossible(_well_sized(kind_of(dtype), dtype, "nt"), spec) is None
+
+
 def possible(table: GemmTable, spec: GpuSpec) -> Array:
     """Which of many Gemms this GPU model can multiply, as far as is known: where ``impossible`` has nothing to say."""
     return table.each(lambda gemms: _possible(gemms, spec), bool)
 
 
 def _possible(gemms: GemmColumns, spec: GpuSpec) -> Array:
-    size = WELL_SIZED
-    one = Gemm(kind=gemms.kind, b=1, m=size, n=size, k=size, dtype=gemms.dtype, layout=gemms.layout)
     m, n, k = (np.asarray(each) for each in (gemms.m, gemms.n, gemms.k))
-    if impossible(one, spec) is not None:
+    if impossible(_well_sized(gemms.kind, gemms.dtype, gemms.layout), spec) is not None:
         return np.zeros(m.shape, dtype=bool)
     of, least = multiple(gemms.kind)
     return np.asarray((m >= least) & (n % of == 0) & (k % of == 0))
+
+
+def _well_sized(kind: str, dtype: str, layout: str) -> Gemm:
+    return Gemm(kind=kind, b=1, m=WELL_SIZED, n=WELL_SIZED, k=WELL_SIZED, dtype=dtype, layout=layout)

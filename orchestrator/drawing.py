@@ -16,6 +16,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.errors import printable
 from orchestrator.printing import fitting, harmless
 from orchestrator.printing import width as columns_of_output
 
@@ -39,8 +40,13 @@ def write(draw: Callable[[Console], None], console: Console | None = None) -> No
     console = console or Console(width=columns_of_output(), height=HEIGHT)
     with console.capture() as drawn:
         draw(console)
-    text = harmless(drawn.get())
-    console.file.write(text if console.is_terminal else "\n".join(line.rstrip(" ") for line in text.split("\n")))
+    text = drawn.get()
+    console.file.write(harmless(text) if console.is_terminal else _bare(text))
+
+
+def _bare(text: str) -> str:
+    """Without the blanks that fill lines up, and without colours: there are none where there is no terminal."""
+    return printable("\n".join(line.rstrip(" ") for line in text.split("\n")))
 
 
 @dataclass(frozen=True, slots=True)

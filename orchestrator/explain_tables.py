@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from orchestrator.alignment import ROW_BYTES
+from orchestrator.errors import printable
 from orchestrator.explanation import Explanation
 from orchestrator.figures import UNKNOWN, duration
-from orchestrator.printing import fitting, harmless, wrapped
+from orchestrator.printing import fitting, wrapped
 from orchestrator.roofline import COMPUTE
 from orchestrator.tiles import Neighbour, Quantisation
 
@@ -34,7 +35,7 @@ class Table:
 
 def text(tables: Iterable[Table], columns: int = WIDTH) -> str:
     """Draw tables, a blank line between them; the last columns are left out where they would not fit."""
-    return harmless("\n".join("\n".join(_lines(table, columns)) + "\n" for table in tables))
+    return printable("\n".join("\n".join(_lines(table, columns)) + "\n" for table in tables))
 
 
 def width(table: Table) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.architecture import possible
+from orchestrator.architecture import multiplies, possible
 from orchestrator.call_time import call_seconds, flush_seconds
 from orchestrator.catalogue import GpuSpec, family_or_key, representative
 from orchestrator.column import Array
@@ -46,9 +46,9 @@ class Estimate:
 class Plan:
     """A sweep's cost.
 
-    estimate is None where the catalogue does not tell how fast the device is: a CPU, or a dtype (``unknown``) without a
-    published peak. It leaves out the ``too_large`` Gemms, which a run skips, and the ``unsupported`` ones, which the
-    GPU is known not to multiply.
+    estimate is None where the catalogue does not tell how fast the device is: a CPU, or a dtype (``unknown``) that it
+    multiplies without a published peak. It leaves out the ``too_large`` Gemms, which a run skips, and the
+    ``unsupported`` ones, which the GPU is known not to multiply.
     """
 
     spec: GpuSpec | None
@@ -64,7 +64,7 @@ class Plan:
 def plan(config: Config, expansion: Expansion) -> Plan:
     """Estimate what ``expansion`` costs on the configuration's GPU, or on ``cluster.reference_gpu``."""
     spec = reference(config)
-    unknown = [] if spec is None else [name for name in config.space.dtype if not spec.peak(name)]
+    unknown = [] if spec is None else [name for name in config.space.dtype if _unknown(name, spec)]
     work = expansion.bundles.sets
     asked = work.table.bytes()[work.gemms]
     largest = work.table.gemm(int(work.gemms[np.argmax(asked)]))
@@ -81,6 +81,10 @@ def plan(config: Config, expansion: Expansion) -> Plan:
         unsupported=int(np.count_nonzero(~known)),
         flops=sum(work.exact_sums(work.table.flops()[work.gemms])),
     )
+
+
+def _unknown(dtype: str, spec: GpuSpec) -> bool:
+    return not spec.peak(dtype) and multiplies(dtype, spec)
 
 
 def gpu_counts(config: Config) -> tuple[int, ...]:

@@ -201,6 +201,15 @@ def test_what_the_gpu_cannot_multiply_costs_nothing(capsys: pytest.CaptureFixtur
     assert "5 Gemms cannot be multiplied by h200: a run says why of each" in unwrapped(planned(capsys, *words))
 
 
+def test_a_dtype_that_the_gpu_does_not_multiply_needs_no_published_peak() -> None:
+    found, alone = (
+        plan(of, expand_space(of)) for of in (compose("a100", [f"space.dtype={each}"]) for each in ("fp8,bf16", "bf16"))
+    )
+    assert (found.unknown, alone.unsupported) == ((), 0)
+    assert found.unsupported > 0
+    assert found.estimate == alone.estimate
+
+
 def test_a_plan_is_the_estimate_of_its_bundles() -> None:
     of = config()
     expansion = expand_space(of)

@@ -416,7 +416,7 @@ def test_a_shard_with_a_name_that_nobody_knows_is_named_with_those_that_are_know
 def test_a_name_in_a_shard_commands_no_terminal(
     store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, column: str
 ) -> None:
-    rewrite(store.write_shard(table_of(mlp_family([128, 256]))), "facts", column, "\x1b]0;title\x07\x1b[2J")
+    rewrite(store.write_shard(table_of(mlp_family([128, 256]))), "facts", column, "\x1b]0;title\x07\x1b[2J\x1b[8m")
     verb, *more = line.format(here=tmp_path).split()
     main([verb, str(store.path), *more])
     out = capsys.readouterr().out

@@ -13,7 +13,6 @@ from orchestrator.export import TARGETS, exporter
 from orchestrator.export.facts import FACTS
 from orchestrator.export.request import CANDIDATES, FRAMEWORKS, HELP, OPTIONS, known_target, parse
 from orchestrator.forms import JSON, write_json
-from orchestrator.printing import harmless
 from orchestrator.rules import Choices, Text
 from orchestrator.verbs.arguments import add_forms, add_places
 from orchestrator.words import Key
@@ -99,7 +98,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.form == JSON:
         write_json(_document(out, request.target, selection, found), sys.stdout)
     else:
-        sys.stdout.write(harmless("\n".join(_told(out, selection, found)) + "\n"))
+        sys.stdout.write(printable("\n".join(_told(out, selection, found)) + "\n"))
     for line in (*ranking.problems, *ranking.notes):
         sys.stderr.write(f"{printable(line)}\n")
     return int(bool(ranking.problems))

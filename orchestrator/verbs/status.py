@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from orchestrator.printing import harmless, printed_as, width
+from orchestrator.errors import printable
+from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_forms
 from orchestrator.verbs.common import add_run
 
@@ -22,7 +23,7 @@ def execute(arguments: argparse.Namespace) -> int:
     found = run_status(find_run(arguments.run, arguments.dir, arguments.spool))
     whole = printed_as(
         arguments.form,
-        tables=lambda: sys.stdout.write(harmless("\n".join(lines(found, width())) + "\n")),
+        tables=lambda: sys.stdout.write(printable("\n".join(lines(found, width())) + "\n")),
         document=lambda: document(found),
         table=lambda: csv_table(found),
     )
