@@ -1,5 +1,6 @@
 """Are the figures true, is the device busy? Call times against what the profiler saw in the same replays."""
 
+import gc
 import sys
 import time
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ class Busy:
 def busy(device: Device, bundle: Bundle, timing: Timing) -> Busy:
     """Measure a Bundle without and with the profiler."""
     visits, _ = device.prepare(bundle.gemms, timing)
+    gc.collect()  # what the profiles before have left: amid the rounds a pass over it would let the device idle
+    gc.freeze()
     sampler, _, alone, _ = run_rounds(device, bundle, timing, visits, lambda progress: None)
     a_visit = {gemm.gemm_id: activities_a_visit(visit) for gemm, visit in visits.items()}
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as prof:
