@@ -63,22 +63,17 @@ def _layout(gemm: Gemm, on: Architecture) -> str | None:
     return f"{gemm.dtype} needs layout nt (A stored by rows, B by columns), not {gemm.layout}"
 
 
-def _sizes(gemm: Gemm) -> str | None:
-    if gemm.kind == "scaled_mm":
-        return _multiples(gemm, FP8_MULTIPLE)
-    if gemm.kind == "int_mm":
-        return f"{gemm.dtype} needs m > 16, not {gemm.m}" if gemm.m < INT8_LEAST_M else _multiples(gemm, INT8_MULTIPLE)
-    return None
-
-
-def _multiples(gemm: Gemm, of: int) -> str | None:
-    wrong = [f"{name}={value}" for name, value in (("n", gemm.n), ("k", gemm.k)) if value % of]
-    return f"{gemm.dtype} needs n and k to be multiples of {of}, not {', '.join(wrong)}" if wrong else None
-
-
 def multiple(kind: str) -> tuple[int, int]:
     """What n and k must be multiples of, and the least m, for a GPU to multiply Gemms of a kind."""
     return {"scaled_mm": (FP8_MULTIPLE, 1), "int_mm": (INT8_MULTIPLE, INT8_LEAST_M)}.get(kind, (1, 1))
+
+
+def _sizes(gemm: Gemm) -> str | None:
+    of, least = multiple(gemm.kind)
+    if gemm.m < least:
+        return f"{gemm.dtype} needs m > {least - 1}, not {gemm.m}"
+    wrong = [f"{name}={value}" for name, value in (("n", gemm.n), ("k", gemm.k)) if value % of]
+    return f"{gemm.dtype} needs n and k to be multiples of {of}, not {', '.join(wrong)}" if wrong else None
 
 
 def _dotted(capability: tuple[int, int]) -> str:
