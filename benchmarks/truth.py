@@ -1,6 +1,5 @@
 """Are the figures true, is the device busy? Call times against what the profiler saw in the same replays."""
 
-import gc
 import sys
 import time
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.families import seed, sweep, table
-from tasks.device import Device, Visit, open_device
+from benchmarks.opened import opened
+from tasks.device import Device, Visit
 from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.measure import run_rounds
@@ -122,8 +122,6 @@ class Busy:
 def busy(device: Device, bundle: Bundle, timing: Timing) -> Busy:
     """Measure a Bundle without and with the profiler."""
     visits, _ = device.prepare(bundle.gemms, timing)
-    gc.collect()  # what the profiles before have left: amid the rounds a pass over it would let the device idle
-    gc.freeze()
     sampler, _, alone, _ = run_rounds(device, bundle, timing, visits, lambda progress: None)
     a_visit = {gemm.gemm_id: activities_a_visit(visit) for gemm, visit in visits.items()}
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as prof:
@@ -156,8 +154,8 @@ def shapes() -> list[Gemm]:
 
 
 def main() -> None:
-    device = open_device("cuda")
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}\n")
+    device = opened()
+    print()
     timing = Timing(goal="full")
     with device.session():
         print("| Gemm | launch | calls | call us | profiled us | device us | profiled/device | call/device | a call |")

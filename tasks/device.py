@@ -1,11 +1,12 @@
 """A device that times Gemms: what all of them share, and the small interface that the rounds need."""
 
+import gc
 import math
 import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from statistics import median
 
 import torch
@@ -110,6 +111,18 @@ class Device(ABC):
     @abstractmethod
     def window(self) -> Window:
         """Telemetry of what happens while it is open."""
+
+    @contextmanager
+    def measuring(self) -> Iterator[Window]:
+        """A window in which Python's garbage collector makes no pass: the device would idle, or a launch be timed."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with self.window() as window:
+                yield window
+        finally:
+            if collects:
+                gc.enable()
 
     @abstractmethod
     def soak(self, visit: Visit, timing: Timing, since: float) -> None:

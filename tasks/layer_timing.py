@@ -106,7 +106,7 @@ def rounds(
 
     start = device.clock()
     deadline: float | None = None
-    with device.window() as window:
+    with device.measuring() as window:
         in_flight = enqueue() if visits else []
         planned = 1
         while in_flight:

@@ -129,7 +129,7 @@ def rounds_of(
     reason = sampler.stop_reason(0.0, 0.0)
     in_flight: deque[list[tuple[Callable[[Pending], Sample], Pending]]] = deque()
     round_s = AHEAD_S
-    with device.window() as window:
+    with device.measuring() as window:
         start = told = device.clock()
         while True:
             while reason is None and sampler.may_plan and _more(len(in_flight), round_s):

@@ -65,7 +65,7 @@ def measure(
     samples: list[Sample] = []
     facts = list(care.lost)
     stopped = False
-    with device.window() as window:
+    with device.measuring() as window:
         for position, gemm in enumerate(care.wanted(in_order(bundle))):
             stopped = stopped or stop()
             if reason := "interrupted" if stopped else care.too_large(gemm) or device.too_large(gemm.bytes):

@@ -48,7 +48,7 @@ def measure(device: Device, bundle: Bundle, timing: Timing, report: Report, stop
         report(Progress(bundle_id=bundle.bundle_id, state="soak"))
         device.soaked = _warm_up(device, bundle.gemms[0].dtype, timing.warmup_s, stop)
     warmed = device.clock()
-    with device.window() as window:
+    with device.measuring() as window:
         for position, gemm in enumerate(care.wanted(bundle.gemms)):
             stopped = stopped or stop()
             if refused := _refused(device, gemm, care, stopped=stopped):

@@ -1,5 +1,6 @@
 """Measuring a Bundle: on the CPU for real, and on a scripted device where something goes wrong."""
 
+import gc
 from collections import Counter
 from dataclasses import replace
 
@@ -197,6 +198,23 @@ def test_a_device_is_soaked_once_and_not_for_burst(power: str, soaks: int) -> No
     assert len(device.soaks) == states.count("soak") == soaks
     if soaks:
         assert device.soaks[0] == max(THREE.gemms, key=lambda gemm: gemm.flops)
+
+
+@pytest.mark.parametrize("protocol", ["interleaved", "sequential"])
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_while_it_measures(protocol: str, collects: bool) -> None:
+    seen: list[bool] = []
+
+    def cost(gemm: Gemm) -> float:
+        seen.append(gc.isenabled())
+        return 1e-3
+
+    (gc.enable if collects else gc.disable)()
+    try:
+        measure_bundle(ScriptedDevice(cost=cost), THREE, replace(FIXED, protocol=protocol, warmup_s=1.0))
+        assert (seen[0], seen[-1], gc.isenabled()) == (collects, False, collects)
+    finally:
+        gc.enable()
 
 
 def test_progress_tells_the_state_and_how_far_it_is() -> None:
