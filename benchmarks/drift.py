@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.families import table
-from tasks.device import open_device
+from benchmarks.opened import opened
 from tasks.family import Bundle
 from tasks.location import Floats
 from tasks.measure import run_rounds
@@ -25,8 +25,7 @@ def spread(bundle: Bundle, samples: list[Sample], slowdowns: list[float]) -> tup
 
 
 def main() -> None:
-    device = open_device("cuda")
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}")
+    device = opened()
     print(
         "| tp | rounds | spread as timed | by seconds / slowdown | median deviation as timed | by seconds / slowdown |"
     )

@@ -14,7 +14,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.families import seed, sweep, table
-from tasks.device import Device, open_device
+from benchmarks.opened import opened
+from tasks.device import Device
 from tasks.family import Bundle
 from tasks.gemm import Gemm
 from tasks.kernels import kernel_names
@@ -104,8 +105,8 @@ def bundles() -> list[Bundle]:
 
 
 def main() -> None:
-    device = open_device("cuda")
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}\n")
+    device = opened()
+    print()
     work, timing = bundles(), Timing(goal="full", race_pct=1e6)
     phases: dict[str, list[Phase]] = {bundle.bundle_id: [] for bundle in work}
     for name, step in PHASES:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.families import TOKENS_OF, tokens
+from benchmarks.opened import opened_for_tokens
 from benchmarks.repeatability import effects, tau_b
-from benchmarks.sequential import SMALL_CACHE, means
-from tasks.device import Device, open_device
+from benchmarks.sequential import means
+from tasks.device import Device
 from tasks.family import Bundle
 from tasks.measure import measure_bundle
 from tasks.records import Measurement, Progress
@@ -78,16 +78,7 @@ def order(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--shapes", choices=tuple(TOKENS_OF), default="all", help="small: 8, to try it, any cache")
-    parser.add_argument("--warmup-s", type=float, default=Timing().warmup_s, help="of sequential (default: 30)")
-    parser.add_argument("--max-seconds", type=float, default=3.0, help="of the rounds, beyond the least")
-    asked = parser.parse_args()
-    device = open_device(asked.device)
-    if asked.shapes == "small":
-        device.cache_bytes = SMALL_CACHE
-    (bundle,) = tokens(asked.shapes)[1]
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}")
+    asked, device, bundle = opened_for_tokens(parser)
     one_by_one = Timing(protocol="sequential", warmup_s=asked.warmup_s)
     found = [order(name, device, turned(bundle, turn), one_by_one, means) for name, turn in TURNS.items()]
     for name, timing in ROUNDS.items():

@@ -7,7 +7,7 @@ from statistics import mean
 import numpy as np
 
 from benchmarks.families import table
-from tasks.device import open_device
+from benchmarks.opened import opened
 from tasks.measure import run_rounds
 from tasks.settings import Timing
 
@@ -20,8 +20,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--tp", type=int, nargs="+", default=[1, 2, 4, 8])
     arguments = parser.parse_args()
-    device = open_device("cuda")
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}")
+    device = opened()
     print(
         "| tp | true top group | trials | best in it | measuring s a trial | of 30 rounds | at most | rounds | ended |"
     )

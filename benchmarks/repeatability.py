@@ -4,7 +4,7 @@ import math
 from itertools import combinations
 
 from benchmarks.families import table
-from tasks.device import open_device
+from benchmarks.opened import opened
 from tasks.family import Bundle
 from tasks.measure import measure_bundle
 from tasks.records import Measurement
@@ -33,8 +33,7 @@ def tau_b(x: list[float], y: list[float]) -> float:
 
 
 def main() -> None:
-    device = open_device("cuda")
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}")
+    device = opened()
     print("| tp | tau-b | largest disagreement | rounds | measuring s | with preparing s | resolved |")
     print("|---:|---:|---:|---:|---:|---:|---|")
     _, bundles = table()

@@ -12,16 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from benchmarks.families import TOKENS_OF, tokens
+from benchmarks.opened import opened_for_tokens
 from benchmarks.repeatability import effects, tau_b
-from tasks.device import Device, open_device
+from tasks.device import Device
 from tasks.family import Bundle
 from tasks.measure import measure_bundle
 from tasks.records import Measurement
 from tasks.settings import Timing
-
-SMALL_CACHE = 2**20
-"""What counts as the last-level cache for the small shapes: to flush a server's takes longer than they do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,18 +95,9 @@ PARTS = ("wall_s", "loaded_s", "prepare_s", "measuring_s")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--shapes", choices=tuple(TOKENS_OF), default="all", help="small: 8, to try it, any cache")
-    parser.add_argument("--warmup-s", type=float, default=Timing().warmup_s, help="of sequential (default: 30)")
     parser.add_argument("--soak-s", type=float, default=Timing().soak_max_s, help="of the default protocol, at most")
-    parser.add_argument("--max-seconds", type=float, default=3.0, help="of the rounds, beyond the least")
-    asked = parser.parse_args()
-    device = open_device(asked.device)
-    if asked.shapes == "small":
-        device.cache_bytes = SMALL_CACHE
-    (bundle,) = tokens(asked.shapes)[1]
+    asked, device, bundle = opened_for_tokens(parser)
     rows = [gemm.m for gemm in bundle.gemms]
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}")
     print(f"{len(rows)} shapes, M = {rows[0]} to {rows[-1]}, N = {bundle.gemms[0].n}, K = {bundle.gemms[0].k}, twice")
     print("sequential's warm-up is made once, and counted in both passes\n")
     soak_min_s = min(Timing().soak_min_s, asked.soak_s)

@@ -3,8 +3,9 @@
 import argparse
 
 from benchmarks.families import sweep
+from benchmarks.opened import opened
 from tasks.care import Care
-from tasks.device import Device, open_device
+from tasks.device import Device
 from tasks.family import Bundle
 from tasks.measure import measure_bundle, rounds_of
 from tasks.readiness import Readiness
@@ -24,8 +25,7 @@ def main() -> None:
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--seq", type=int, default=2048)
     arguments = parser.parse_args()
-    device = open_device("cuda")
-    print(f"{device.info.gpu}, torch {device.info.torch}, {device.info.runtime}, driver {device.info.driver}")
+    device = opened()
     bundle = candidates(arguments.tp, arguments.seq)
     found = [measure_bundle(device, bundle, Timing(seed=seed)) for seed in range(arguments.searches)]
     with device.session():
