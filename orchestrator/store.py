@@ -24,21 +24,18 @@ from orchestrator.bounded import read_kept
 from orchestrator.columns import RANKING_SCHEMA, SCHEMA_VERSION, SHARD_SCHEMA
 from orchestrator.compacted import COMPACTED, Compacted, compacted_name
 from orchestrator.errors import InvalidValueError, RunExistsError, StoreError
+from orchestrator.manifest import wrong_in
 from orchestrator.reading import ShardReader
 from orchestrator.schema import RUN_NAME
 from tasks.family import Bundle
 from tasks.records import Measurement
 from tasks.settings import Timing
 
-MANIFEST_TYPES = {"config": dict, "conf": str, "overrides": list, "resumed": list, "seconds": dict, "status": str}
-"""What of a manifest is read again, and what it must be."""
 # Statistics are kept only where a filter uses them: a Shard is small, and they would be half of it.
 PARQUET: Mapping[str, Any] = MappingProxyType(
     {"compression": "zstd", "write_page_checksum": True, "write_statistics": ["record"]}
 )
 """How all Parquet files are written."""
-SECTIONS_READ = ("space", "timing", "rank")
-"""Sections of its configuration that are read without being composed again."""
 SHARD_COMPRESSION = dict.fromkeys(shard.SAMPLE_COLUMNS, "zstd")
 """Of a Shard the columns that samples have: the others are mostly null or constant, and compressing them, each by
 itself, takes longer than writing them."""
@@ -293,7 +290,7 @@ class RunStore:
                 f"{self.manifest_path} has schema_version {found['schema_version']}, newer than {SCHEMA_VERSION}, the "
                 "newest that this version reads: update the orchestrator"
             )
-        if wrong := _wrong(found):
+        if wrong := wrong_in(found):
             raise StoreError(f"{self.manifest_path} is no manifest: {', '.join(wrong)}")
         return found
 
@@ -372,26 +369,6 @@ def _replaced(path: Path) -> tuple[str, ...]:
     except (pa.ArrowException, OSError, ValueError):
         return ()
     return found.replaces if found else ()
-
-
-def _wrong(manifest: Mapping[str, Any]) -> list[str]:
-    """What of a manifest is not what is read again."""
-    kinds = MANIFEST_TYPES.items()
-    wrong = [
-        f"{name} is no {kind.__name__}" for name, kind in kinds if not isinstance(manifest.get(name, kind()), kind)
-    ]
-    if wrong:
-        return wrong
-    config = manifest.get("config", {})
-    wrong = [f"config.{name} is no dict" for name in SECTIONS_READ if not isinstance(config.get(name, {}), dict)]
-    top = config["rank"].get("top", 1) if isinstance(config.get("rank"), dict) else 1
-    if type(top) is not int or top < 1:
-        wrong.append("config.rank.top is no int >= 1")
-    if not all(isinstance(word, str) for word in manifest.get("overrides", [])):
-        wrong.append("overrides are not all str")
-    if not all(isinstance(value, (int, float)) for value in manifest.get("seconds", {}).values()):
-        wrong.append("seconds are not all numbers")
-    return wrong
 
 
 def _parquet(row_groups: Sequence[pa.Table], compression: str | Mapping[str, str] = "zstd") -> bytes:

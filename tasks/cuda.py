@@ -12,16 +12,7 @@ import torch
 
 from tasks import bmm
 from tasks.calls import lead_calls, shared_calls
-from tasks.device import (
-    GIB,
-    Device,
-    Pending,
-    Visit,
-    outrun_cache,
-    refused,
-    sweep_elements,
-    sweep_plans,
-)
+from tasks.device import GIB, Device, Pending, Visit, refused
 from tasks.flush import flushes
 from tasks.gemm import Gemm
 from tasks.pool import Operands, Ring, sweep
@@ -29,6 +20,7 @@ from tasks.records import DeviceInfo
 from tasks.settings import AWAKE_S, BURST_IDLE_S, L2_REUSE, LAUNCH_S, SOAK_MIN_S, Timing
 from tasks.settling import SETTLE_S, capped, settled
 from tasks.support import Architecture
+from tasks.sweeps import outrun_cache, sweep_elements, sweep_plans
 from tasks.telemetry import Nvml, Window
 
 SWEEP_BYTES = 4 * GIB

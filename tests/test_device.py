@@ -11,11 +11,12 @@ import torch
 from tasks import bmm
 from tasks.calls import MAX_CALLS, lead_calls, shared_calls, visit_calls
 from tasks.cpu import CpuDevice
-from tasks.device import open_device, sweep_elements, sweep_plan, sweep_plans
+from tasks.device import open_device
 from tasks.gemm import KIND, LAYOUTS, Gemm, kind_of
 from tasks.pool import Operands, input_elements, output_elements
 from tasks.records import STATUSES, GemmFacts
 from tasks.settings import Timing
+from tasks.sweeps import sweep_elements, sweep_plan, sweep_plans
 from tests.scripted import GIB, ScriptedDevice
 
 

@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tasks.calls import MAX_CALLS
-from tasks.device import outrun_cache, sweep_elements, sweep_plan
 from tasks.gemm import ELEMENT_BYTES, LAYOUTS, Gemm, kind_of
 from tasks.pool import (
     ALIGN,
@@ -27,6 +26,7 @@ from tasks.pool import (
     sweep,
 )
 from tasks.settings import L2_REUSE
+from tasks.sweeps import outrun_cache, sweep_elements, sweep_plan
 
 CPU = torch.device("cpu")
 SIZES = st.sampled_from([1, 7, 16, 64, 100, 300, 1000])
