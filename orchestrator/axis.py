@@ -70,7 +70,8 @@ def d_ff_values(spec: object, h: int) -> tuple[tuple[int, ...], int | None]:
     """Return the d_ff values for one h, and the baseline among them (None where no ratio is given).
 
     With a ratio: the baseline is ``floor(ratio * h)`` exactly; around it every ``baseline + d`` for d from -distance
-    to +distance in steps, both ends included, rounded down to a multiple of ``step`` as the seed's script does.
+    to +distance in steps, rounded down to a multiple of ``step`` as the seed's script does: the first may lie less than
+    a step below -distance, and the last less than two below +distance.
     With a span: the multiples of ``step`` from ``(1 - span) * ratio * h`` to ``(1 + span) * ratio * h``, both included.
     Values below 1 are left out. The result is in increasing order.
 

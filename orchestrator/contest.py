@@ -48,7 +48,16 @@ class Contest:
         log_cost = np.log(totals / np.array(self._flops))
         lengths = [len(visits[key].seconds) for key in keys]
         blocks = np.repeat(np.arange(len(keys)), lengths)
-        comparison = compare(log_cost, first["tie_pct"], first["confidence"], first["looks"], blocks)
+        races = {shard_key(row): row["rounds"] for rows in candidates for row in rows}
+        racing = [np.arange(-length, 0) >= -races[key] for key, length in zip(keys, lengths, strict=True)]
+        comparison = compare(
+            log_cost,
+            first["tie_pct"],
+            first["confidence"],
+            first["looks"],
+            blocks,
+            np.concatenate([np.empty(0, dtype=bool), *racing]),
+        )
         # Devices are no rounds: what the order of the shapes has made of their figures, it has made on each of them.
         self._comparison = comparison = replace(comparison, apart=first["protocol"] in BASELINES)
         # What one that stayed takes is what it took in the rounds by which it is compared.

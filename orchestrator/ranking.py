@@ -48,7 +48,7 @@ _POINT = (
 )
 
 _SHARD = ("uuid", "host", "bundle_id", "attempt", "canary")
-_MEASURING = ("first_round", "tie_pct", "confidence", "looks", "stop_reason")
+_MEASURING = ("first_round", "rounds", "tie_pct", "confidence", "looks", "stop_reason")
 _PART = ("part", "gemm_id", "kind", "b", "m", "n", "k", "flops", "status", "message", "launch", "energy_j")
 
 FACTS_COLUMNS = tuple(dict.fromkeys((*FAMILY, *_POINT, *_TELEMETRY, *_SHARD, *_MEASURING, *_PART)))

@@ -2,7 +2,7 @@
 
 Regular is a Family that one device measured once, in rounds: one Shard, two Candidates or more in the order of their
 values, each with the same parts, all ``ok``, no round left out, and every Gemm in each round up to its last one: who
-left a race did not come back, and somebody stayed to the end.
+left a race did not come back, and somebody stayed to the end. No round was a level of a search.
 """
 
 from dataclasses import dataclass
@@ -115,6 +115,7 @@ def timed(families: Families) -> Timed:
         first[index], of_row[index] = begins[found], counts[found]
     unfit = _unfit_rows(facts)[index] | missing
     regular = whole[shard] & (np.bincount(owner, weights=unfit, minlength=len(families)) == 0)
+    regular &= facts["rounds"].to_numpy()[families.start] == most[shard]  # else some were levels of a search
     form, forms = _forms(families, most[shard], of_row, regular)
     return Timed(families=families, form=form, forms=forms, first=first, rounds=of_row, seconds=seconds)
 

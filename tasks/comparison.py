@@ -26,6 +26,7 @@ class Comparison:
     effect[candidates]: the drift-free estimate; NaN for a Candidate without a sample.
     stayed[candidates]: who was measured in every round, once it had joined; they alone need to be resolved.
     left[candidates]: who was measured, and no longer since it was behind one that stayed.
+    aside[candidates]: who of these may tie with the best: a search only had others that looked better.
     near[candidates]: who of these was behind by so little that it is such a kernel as they are, and runs as they do.
     settled[rounds]: rounds by which those are compared with each other. kept[rounds given]: which of the rounds that
     ``compare`` was given these are.
@@ -40,6 +41,7 @@ class Comparison:
     effect: Floats
     stayed: NDArray[np.bool_]
     left: NDArray[np.bool_]
+    aside: NDArray[np.bool_]
     near: NDArray[np.bool_]
     settled: NDArray[np.bool_]
     kept: NDArray[np.bool_]
@@ -143,7 +145,7 @@ class Comparison:
         none = self.apart or len(self.relative) == 1
         half = np.where(np.isfinite(half), half, 0.0) if none else half
         if j == self.order[0]:  # one that left was known to be behind, however few the rounds to know it by are
-            half = np.where(self.left, 0.0, half)
+            half = np.where(self.left & ~self.aside, 0.0, half)
         return (np.abs(estimate) < self.tie) | (np.abs(estimate) <= half)
 
     def tied(self, i: int, j: int) -> bool:

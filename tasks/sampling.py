@@ -120,7 +120,9 @@ class Sampler:
         gemms, taken = self._visited()
         seconds[self._turns, gemms] = taken / self._slowdowns()
         cost = self._log_cost(family, seconds[since:])
-        return compare(cost, self._timing.tie_pct, self._timing.confidence, len(self._timing.looks))
+        racing = np.arange(since, self._rounds) >= (self._rounds if self._level else self._joined)
+        timing = self._timing
+        return compare(cost, timing.tie_pct, timing.confidence, len(timing.looks), racing=racing)
 
     @property
     def samples(self) -> list[Sample]:

@@ -27,7 +27,12 @@ FAR = math.log1p(0.25)
 
 
 def compare(
-    log_cost: Floats, tie_pct: float, confidence: float, looks: int = 1, blocks: Ints | None = None
+    log_cost: Floats,
+    tie_pct: float,
+    confidence: float,
+    looks: int = 1,
+    blocks: Ints | None = None,
+    racing: Bools | None = None,
 ) -> Comparison:
     """Compare Candidates by ``log_cost[rounds, candidates]``, log of seconds per FLOP; NaN where not sampled.
 
@@ -43,9 +48,13 @@ def compare(
     blocks: which device measured each round, where several did. Who left, when, and what that changed is found device
     by device: how fast one is says nothing of what the Candidates on another did. One that was not measured at all on
     a device (it did not fit) has not left there. The intervals hold for these devices in these rounds.
+
+    racing: which rounds were a race (default: all). The others were levels of a search, whose last one it leaves also
+    those that are near the best, where too many are.
     """
     finite = np.isfinite(log_cost)
     blocks = np.zeros(len(log_cost), dtype=np.int64) if blocks is None else blocks
+    racing = np.ones(len(log_cost), dtype=bool) if racing is None else racing
     by_block = [finite[blocks == block] for block in np.unique(blocks)]
     stayed, agreed = _stayed(by_block, finite.sum(axis=0))
     tie, alpha = math.log1p(tie_pct / 100), (1 - confidence) / looks
@@ -53,7 +62,8 @@ def compare(
         return _nothing(log_cost, tie, alpha)
     reference = _reference(by_block, stayed)
     kept = np.asarray(finite[:, reference].any(axis=1))  # a round that none of them finished compares nothing
-    found = _Rounds(log_cost[kept], reference, stayed, finite.sum(axis=0), agreed=agreed)
+    aside = _aside(by_block, [racing[blocks == block] for block in np.unique(blocks)])
+    found = _Rounds(log_cost[kept], reference, stayed, aside, finite.sum(axis=0), agreed=agreed)
     for block in np.unique(blocks) if agreed else ():
         found.see(np.flatnonzero(blocks[kept] == block))
     return found.comparison(kept, tie, alpha)
@@ -69,6 +79,7 @@ def _nothing(log_cost: Floats, tie: float, alpha: float) -> Comparison:
         effect=np.full(candidates, np.nan),
         stayed=none,
         left=none,
+        aside=none,
         near=none,
         settled=every,
         kept=every,
@@ -89,6 +100,16 @@ def _stayed(by_block: Sequence[Bools], counts: Ints) -> tuple[Bools, bool]:
     return (counts > 0) & (counts == counts.max(initial=0)), False
 
 
+def _aside(by_block: Sequence[Bools], racing: Sequence[Bools]) -> Bools:
+    """Who did not race though it was in the last level before, and was not behind on another device."""
+    aside, left = np.zeros((2, by_block[0].shape[1]), dtype=bool)
+    for finite, race in zip(by_block, racing, strict=True):
+        here = ~finite[race].any(axis=0) & finite[np.flatnonzero(~race)[-1:]].any(axis=0)
+        aside |= here
+        left |= ~here & ~_to_the_end([finite])
+    return aside & ~left
+
+
 def _reference(by_block: Sequence[Bools], stayed: Bools) -> Bools:
     """Those that stayed; of one that was not measured on every device the level would be another on each."""
     everywhere = stayed & np.all([found.any(axis=0) for found in by_block], axis=0)
@@ -102,11 +123,14 @@ class _Rounds:
     of the reference; counts: rounds of each Candidate, also of those that compare nothing.
     """
 
-    def __init__(self, log_cost: Floats, reference: Bools, stayed: Bools, counts: Ints, *, agreed: bool) -> None:
+    def __init__(
+        self, log_cost: Floats, reference: Bools, stayed: Bools, aside: Bools, counts: Ints, *, agreed: bool
+    ) -> None:
         self._finite, self._counts, self._stayed = np.isfinite(log_cost), counts, stayed
         self._level = _levels(log_cost, reference)
         self._relative = log_cost - self._level
         self._left = agreed & ~stayed & self._finite.any(axis=0)
+        self._aside = self._left & aside
         self._behind = _behind(self._relative, stayed, self._left)
         self._slow = self._behind > FAR
         self._settled = np.ones(len(log_cost), dtype=bool)
@@ -142,6 +166,7 @@ class _Rounds:
             effect=self._effect(tie),
             stayed=self._stayed,
             left=self._left,
+            aside=self._aside,
             near=self._left & ~self._slow,
             settled=self._settled,
             kept=kept,
@@ -159,7 +184,8 @@ class _Rounds:
         if not self._left.any():
             return np.asarray(effect)
         # Few rounds are left to know it by: where it was half a tie behind or more, it is no better than a tie behind.
-        least = np.where(self._behind >= tie / 2, 1.001 * tie, np.maximum(0.0, self._behind))
+        known = (self._behind >= tie / 2) & ~self._aside
+        least = np.where(known, 1.001 * tie, np.maximum(0.0, self._behind))
         return np.fmax(effect, np.nanmin(effect[self._stayed]) + least)
 
 

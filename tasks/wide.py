@@ -2,9 +2,9 @@
 
 A first level measures a few Candidates of each alignment class. A class is left out where all of them failed or are
 far behind the best; of the others a second level measures as many, spread evenly, and a third those that lie beside one
-that is near the best. These compete. Two assumptions, not bounds: a class has no Candidate that is more than CLASS_PCT
-faster than the fastest of those tried first; between two neighbours in a class there is none that is more than NEAR_PCT
-faster than both.
+that is near the best. Those that look best of all these race, LEVEL of them. Two assumptions, not bounds: a class has
+no Candidate that is more than CLASS_PCT faster than the fastest of those tried first; between two neighbours in a class
+there is none that is more than NEAR_PCT faster than both.
 """
 
 import math
@@ -69,7 +69,7 @@ class Search:
     def first(self) -> list[int]:
         """The Candidates to begin with: all where they are few."""
         if not self.wide:
-            return list(range(self._size))
+            return self._added(range(self._size))
         ends = [0, self._size - 1]  # the smallest and the largest: what any of the others takes, one of them takes
         return self._added([*ends, *self._baseline, *self._spread(CLASS_SAMPLE * len(self._classes))])
 

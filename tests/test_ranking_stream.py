@@ -275,6 +275,7 @@ def test_only_families_that_nobody_joined_later_are_regular() -> None:
             "tie_pct": [0.5] * 8,
             "confidence": [0.95] * 8,
             "looks": [1] * 8,
+            "rounds": [2, 2, 2, 2, 2, 2, 2, 2],
         }
     )
     visits = ["b0 a0 a1 b1", "c0 d0 c1", "e0 e1 f1", "g0 h0 i0 i1"]  # the last for another Family of the same Bundle

@@ -414,6 +414,35 @@ def test_one_device_is_as_if_nothing_were_said_of_devices() -> None:
     assert said.groups == unsaid.groups
 
 
+def test_one_that_a_search_only_did_not_let_race_may_tie_with_the_best() -> None:
+    rng = np.random.default_rng(3)
+    true = np.log1p([0.0, 0.001, 0.005, 0.005, 0.03, 0.005])
+    log, racing = true + 0.004 * rng.standard_normal((40, 6)), np.arange(40) >= 8
+    log[8:, 2] = np.nan  # in the last level, and not in the race
+    log[12:, [3, 4]] = np.nan  # left the race
+    log[4:, 5] = np.nan  # left after a level before
+    found = compare(log, 0.5, 0.95, racing=racing)
+    assert found.aside.tolist() == [False, False, True, False, False, False]
+    assert found.groups[:3] == [1, 1, 1]
+    assert all((found.groups[i] or 0) > 1 for i in (3, 4, 5))
+    assert found.effect[2] - found.effect[0] == pytest.approx(0.005, abs=0.004)
+    raced = compare(log, 0.5, 0.95)  # all rounds are a race: who left was behind
+    assert not raced.aside.any()
+    assert (raced.groups[2] or 0) > 1
+
+
+@pytest.mark.parametrize(("until", "aside"), [(8, True), (12, False), (30, True)])
+def test_one_that_left_the_race_on_one_device_was_behind_whatever_a_search_did_on_the_other(
+    until: int, aside: bool
+) -> None:
+    log = np.log1p([0.0, 0.001, 0.004]) + 0.002 * np.random.default_rng(4).standard_normal((60, 3))
+    log[8:30, 2] = np.nan  # the first device, of 30 rounds: in the last level, and not in the race
+    log[30 + until :, 2] = np.nan  # the second: not in the race either, left it, or stayed
+    racing = np.tile(np.arange(30) >= 8, 2)
+    found = compare(log, 0.5, 0.95, blocks=np.repeat([0, 1], 30), racing=racing)
+    assert (found.aside.tolist(), found.stayed.tolist()) == ([False, False, aside], [True, True, False])
+
+
 def with_blocks(devices: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, float, float, int, np.ndarray]:
     log, blocks = devices
     return log, 0.5, 0.95, 1, blocks

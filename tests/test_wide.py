@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from orchestrator.ranking import rank
 from orchestrator.store import RunStore, shard_table
-from tasks.family import Candidate, Family, Part
+from tasks.family import Bundle, Candidate, Family, Part
 from tasks.gemm import Gemm
 from tasks.levels import Levels
 from tasks.measure import measure_bundle
@@ -94,6 +95,22 @@ def test_the_best_of_twelve_hundred_is_found_for_a_tenth_of_the_rounds(seed: int
     assert [row["status"] for row in rows] == ["ok"] * len(samples) + ["skipped"] * (len(rows) - len(samples))
     taken = sum(per_flop(c.value) * c.flops * samples[c.parts[0].gemm.gemm_id] for c in family.candidates)
     assert taken <= 0.1 * 30 * sum(per_flop(c.value) * c.flops for c in family.candidates)
+
+
+def test_equal_candidates_tie_whether_the_search_let_them_race_or_not(tmp_path: Path) -> None:
+    wide, narrow = wide_family(range(3200, 6400, 8)), replace(wide_family(range(3200, 4800, 8)), role="mlp_down")
+    families, noise = (wide, narrow), random.Random(5)
+    bundle = Bundle(families=families)
+    device = QuickDevice(lambda gemm: 1e-9 * gemm.flops * math.exp(noise.gauss(0, 0.003)))
+    found = measure_bundle(device, bundle, replace(TOP, max_rounds=20))
+    visits = Counter(sample.round for sample in found.samples)
+    assert visits[2 * LEVEL_ROUNDS] > visits[3 * LEVEL_ROUNDS] >= LEVEL  # some that are as good did not race
+    store = RunStore.create(tmp_path, "run", {})
+    store.write_shard(shard_table(bundle, found, TOP, attempt=1, code_version="1", plan_hash="abc"))
+    rows = rank(store).table.to_pylist()
+    assert {row["family_id"] for row in rows} == {family.family_id for family in families}
+    assert {row["tie_group"] for row in rows if row["rank"]} == {1}
+    assert max(row["relative"] for row in rows if row["rank"]) < 1.02
 
 
 def test_what_is_not_measured_says_why() -> None:
