@@ -94,7 +94,7 @@ SHARD = {
     "prepare_s": "seconds until the Gemms were prepared, before the soak",
     "soak_s": "seconds of load before, until the power settled, or of warm-up",
     "measuring_s": "seconds of the rounds",
-    "rounds": "rounds made; 1 by protocols that have none",
+    "rounds": "rounds made, of a search from coarse to fine those of its race alone; 1 by protocols that have none",
     "resolved": "whether every pair that stayed is separated or tied; `timing.goal=top`: whether the best is known",
     "stop_reason": "`resolved`, `best_found` (`timing.goal=top`), `max_rounds`, `max_seconds`, `interrupted`, "
     "`fixed` (one figure a shape) or `nothing`",
