@@ -229,10 +229,12 @@ def require(gpu: str, among: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def complaint(problem: str, gpu: str, among: Iterable[Node]) -> str:
-    """Say what keeps ``gpu`` from being measured on, what the cluster has, and what to do."""
+    """Say what keeps ``gpu`` from being measured on, what the cluster has, and what to do; of a CPU the first alone."""
+    if gpu == "cpu":
+        return problem
     found = tuple(among)
     has = "\n".join(f"  {node}" for node in found) or "  no nodes"
-    others = any(node.gpus for node in found) and gpu not in (*ANY, "cpu")
+    others = any(node.gpus for node in found) and gpu not in ANY
     advice = "\ncluster.gpu=any measures on whatever GPUs there are" if others else ""
     advice = advice if any(node.gpus for node in found) else "\nconf=cpu measures on the CPU"
     return f"{problem}\nthe cluster's nodes:\n{has}{advice}"

@@ -186,6 +186,10 @@ def test_no_gpu_at_all_advises_the_cpu() -> None:
         require("any", [node("x", 0)])
 
 
+def test_a_sweep_on_the_cpu_that_lost_its_worker_is_told_of_no_gpu_and_not_to_use_the_cpu() -> None:
+    assert complaint("no device is left", "cpu", [node("x", 0), node("y", 2)]) == "no device is left"
+
+
 def test_a_busy_gpu_of_any_model_needs_no_advice() -> None:
     assert complaint("all busy", "any", [node("x", 1)]).splitlines()[-1] == "  x (10.0.0.1): 1 x unnamed GPU"
 
