@@ -22,7 +22,7 @@ from orchestrator.ranking import rank
 from orchestrator.results import LocalResults
 from orchestrator.space import expand_space
 from orchestrator.store import RunStore, shard_table
-from orchestrator.verbs.run import broken_off, create, run_name
+from orchestrator.verbs.run import broken_off, create, fallback, run_name
 from tasks.settings import Timing
 from tests.builders import as_bundle, measurement, per_flop, read_ranking, up_family
 
@@ -188,6 +188,37 @@ def test_a_name_that_another_run_took_meanwhile_is_refused(tmp_path: Path) -> No
     create(config, expand_space(config), LocalResults(config.run.dir))
     with pytest.raises(StoreError, match="exists already: choose another"):
         create(config, expand_space(config), LocalResults(config.run.dir))
+
+
+FILE = """
+cluster: {gpu: auto, fallback: cpu, address: "localhost:6379", keep_s: 60, start_timeout_s: 9}
+run: {name: mine, dir: there, spool: here}
+rank: {top: 1}
+space: {h: 128, roles: [seed_bmm]}
+timing: {max_seconds: 0.2}
+"""
+
+
+def test_a_fallback_measures_something_else_and_puts_it_where_it_was_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.yaml").write_text(FILE)
+    words = ["space.tp=4", "run.max_failure_share=1"]
+    asked, plain = compose(str(tmp_path / "my.yaml"), words), compose("cpu", words)
+    found = fallback(asked)
+    assert (found.space, found.timing, found.conf_name) == (plain.space, plain.timing, "cpu")
+    assert (found.run, found.rank) == (asked.run, asked.rank)
+    assert (found.run.dir, found.run.name, found.run.max_failure_share, found.rank.top) == ("there", "mine", 1, 1)
+    assert found.cluster == replace(plain.cluster, address="localhost:6379", keep_s=60, start_timeout_s=9)
+    assert capsys.readouterr().err == (
+        "no accelerator in the cluster: conf=cpu; of the sweep 'my' only run, rank, cluster.address, "
+        "cluster.start_timeout_s and cluster.keep_s hold\n"
+    )
+
+
+def test_the_fallback_of_the_default_has_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    fallback(compose("auto", ["space.h=64", "run.name=it"]))
+    assert capsys.readouterr().err == "no accelerator in the cluster: conf=cpu\n"
 
 
 def test_a_sweeps_file_may_have_any_name(tmp_path: Path) -> None:

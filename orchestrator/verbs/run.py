@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__, cluster, resumption
 from orchestrator import config as configuration
-from orchestrator.errors import RunExistsError, StoreError
+from orchestrator.errors import RunExistsError, StoreError, shorten
 from orchestrator.forms import TABLES
 from orchestrator.interrupts import INTERRUPTED, Interrupts, interruptible, starting
 from orchestrator.kept import Hold, held
@@ -24,7 +25,7 @@ from orchestrator.results import Results, results
 from orchestrator.rules import Switch, Text
 from orchestrator.schema import Config
 from orchestrator.space import Expansion, expand_space, plan_hash, reasons
-from orchestrator.verbs.common import add_sweep, configured, printed_cfg
+from orchestrator.verbs.common import DEFAULT_CONF, add_sweep, configured, printed_cfg
 from orchestrator.words import Key
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ RESUMING = {
     "retry": Key(rule=Text(), help="with resume: failures that are measured again"),
     "resume_anyway": Key(rule=Switch(), help="with resume: although the plan or the versions differ"),
 }
+OF_RAY = ("address", "start_timeout_s", "keep_s")
+"""Keys of ``cluster`` that are not about what is measured on."""
 EXAMPLES = 3
 """Skips of each kind that the manifest shows."""
 
@@ -88,7 +91,7 @@ def _run(config: Config, expansion: Expansion, place: Results, form: str, laps: 
     with ExitStack() as outer:
         with _connected(config, outer, laps) as (own_ray, interrupts, hold):
             if config.cluster.gpu == "auto" and not cluster.accelerators():
-                config = _fallback(config)
+                config = fallback(config)
                 expansion = expand_space(config)
             if config.cluster.gpu != "cpu":
                 cluster.require(config.cluster.gpu, cluster.nodes())
@@ -185,14 +188,27 @@ def _nothing_to_do(config: Config, store: "RunStore", former: "Former", form: st
     return int(bool(ranked.problems) or not whole)
 
 
-def _fallback(config: Config) -> Config:
-    """The sweep for a cluster without accelerators."""
+def fallback(config: Config) -> Config:
+    """The sweep for a cluster without accelerators: where it goes and what it prints are as was asked for.
+
+    So is how Ray was reached and for how long it is kept, for that has been done.
+    """
     from orchestrator.errors import ClusterError
 
     if config.cluster.fallback is None:
         raise ClusterError(cluster.complaint("the cluster has no GPU", "auto", cluster.nodes()))
-    sys.stderr.write(f"no accelerator in the cluster: conf={config.cluster.fallback}\n")
-    return configuration.compose(config.cluster.fallback, config.overrides)
+    found = configuration.compose(config.cluster.fallback, config.overrides)
+    kept = {name: getattr(config.cluster, name) for name in OF_RAY}
+    sys.stderr.write(f"no accelerator in the cluster: conf={config.cluster.fallback}{_held(config)}\n")
+    return replace(found, run=config.run, rank=config.rank, cluster=replace(found.cluster, **kept))
+
+
+def _held(config: Config) -> str:
+    """Say which values of a file hold in its fallback, where it has any beside those of the default."""
+    if config == configuration.compose(DEFAULT_CONF, config.overrides):
+        return ""
+    *keys, last = ("run", "rank", *(f"cluster.{name}" for name in OF_RAY))
+    return f"; of the sweep '{shorten(config.conf_name)}' only {', '.join(keys)} and {last} hold"
 
 
 def create(config: Config, expansion: Expansion, place: Results) -> "RunStore":
