@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.canary import is_canary
 from orchestrator.catalogue import match
 from orchestrator.compare_side import Contenders, Shape, Side, Timing
-from orchestrator.errors import StoreError
+from orchestrator.errors import StoreError, noted
 from orchestrator.ranking import Ranking, rank
 from orchestrator.store import RunStore
 
@@ -40,9 +40,14 @@ def sides_of_run(name: str, store: RunStore) -> list[Side]:
         StoreError: nothing was measured in it, or by several protocols.
     """
     ranking = rank(store)
+    with noted(ranking.problems):
+        return _sides(name, store, ranking)
+
+
+def _sides(name: str, store: RunStore, ranking: Ranking) -> list[Side]:
     rows = [row for row in ranking.table.to_pylist() if row["rank"] is not None]
     if not rows:
-        raise StoreError(f"nothing was measured in {store.path}" + "".join(f"\n{line}" for line in ranking.problems))
+        raise StoreError(f"nothing was measured in {store.path}")
     protocols = {tuple(str(row[key]) for key in PROTOCOL) for row in rows}
     if len(protocols) > 1:
         mixed = "; ".join(" ".join(each) for each in sorted(protocols))

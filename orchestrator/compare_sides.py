@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from orchestrator.compare_run import sides_of_run
 from orchestrator.compare_side import Side, side_of_table
-from orchestrator.errors import InvalidValueError, StoreError
-from orchestrator.imports import is_named_like_one, is_table, read_table
+from orchestrator.errors import InvalidValueError, StoreError, each_of
+from orchestrator.imports import TimingTable, is_named_like_one, is_table, read_table
 from orchestrator.runs import find_run
+from orchestrator.store import RunStore
 
 
 def open_sides(words: Sequence[str], directory: str, spool: str | None = None) -> list[Side]:
@@ -17,6 +18,7 @@ def open_sides(words: Sequence[str], directory: str, spool: str | None = None) -
     Raises:
         StoreError, InvalidValueError: one cannot be read, there are fewer than two, one comes twice, or protocols
             differ.
+        SeveralErrors: several cannot be read.
     """
     sides = open_results(words, directory, spool)
     if len(sides) < 2:
@@ -27,22 +29,26 @@ def open_sides(words: Sequence[str], directory: str, spool: str | None = None) -
 
 def open_results(words: Sequence[str], directory: str, spool: str | None = None) -> list[Side]:
     """Open what ``open_sides`` opens, one or more; raises what it raises but for their number."""
-    sides = [side for word in words for side in _open(word, directory, spool)]
+    opened = each_of(lambda word: (word, _opened(word, directory, spool)), words)  # all, before one is ranked
+    sides = [side for found in each_of(lambda each: _sides(*each), opened) for side in found]
     _distinct(sides)
     _one_protocol(sides)
     return sides
 
 
-def _open(word: str, directory: str, spool: str | None) -> list[Side]:
+def _opened(word: str, directory: str, spool: str | None) -> RunStore | TimingTable:
     if is_table(word):
-        return [side_of_table(word, read_table(word))]
+        return read_table(word)
     try:
-        store = find_run(word, directory, spool)
+        return find_run(word, directory, spool)
     except StoreError as error:
         if is_named_like_one(word):
-            return [side_of_table(word, read_table(word))]  # which says what is wrong with it
+            return read_table(word)  # which says what is wrong with it
         raise StoreError(f"{error}; or the path of a published table") from error
-    return sides_of_run(word, store)
+
+
+def _sides(word: str, found: RunStore | TimingTable) -> list[Side]:
+    return sides_of_run(word, found) if isinstance(found, RunStore) else [side_of_table(word, found)]
 
 
 def _distinct(sides: Sequence[Side]) -> None:

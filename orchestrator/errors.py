@@ -1,14 +1,23 @@
 """What can go wrong for a user, under one root: the text is complete, a traceback is never needed to act on it."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
+
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 
 
 class OrchestratorError(Exception):
     """Root of the errors that a user can act on; ``str(error)`` is the whole message."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        """Return the message and, a line each, the notes that were added to it."""
+        return "\n".join((super().__str__(), *getattr(self, "__notes__", ())))
 
 
 class InvalidValueError(OrchestratorError):
@@ -43,6 +52,10 @@ class SpaceError(OrchestratorError):
     """A search space in which nothing is left to measure."""
 
 
+class SeveralErrors(OrchestratorError):
+    """What is wrong with several of the things that were named, one after the other."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
     """One thing wrong with the configuration: ``origin`` is a file (``conf/a100.yaml``) or an argument."""
@@ -62,6 +75,37 @@ class ConfigError(OrchestratorError):
         """Keep ``problems``; the text lists them all."""
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def each_of(read: Callable[[Asked], Found], asked: Iterable[Asked]) -> list[Found]:
+    """Return ``read`` of everything that is asked for.
+
+    Raises:
+        OrchestratorError: that of the only one that is wrong; SeveralErrors where more are.
+    """
+    found: list[Found] = []
+    wrong: dict[str, OrchestratorError] = {}
+    for each in asked:
+        try:
+            found.append(read(each))
+        except OrchestratorError as error:
+            wrong.setdefault(str(error), error)
+    if len(wrong) > 1:
+        raise SeveralErrors("\n".join(wrong))
+    if wrong:
+        raise next(iter(wrong.values()))
+    return found
+
+
+@contextmanager
+def noted(lines: Iterable[str]) -> Iterator[None]:
+    """Add ``lines`` to an error that ends the block: what could not be read may be why something is not found."""
+    try:
+        yield
+    except OrchestratorError as error:
+        for line in lines:
+            error.add_note(line)
+        raise
 
 
 def nearest(name: str, names: Iterable[str], limit: int = 3) -> list[str]:

@@ -89,9 +89,8 @@ def retried(text: str) -> frozenset[str]:
     meant = {status: {status} for status in STATUSES if status != "ok"}
     every = {"failed": set(meant).difference(NO_FAILURE), **meant}
     names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in every:
-            raise InvalidValueError(unknown("status", name, list(every)))
+    if wrong := [unknown("status", name, list(every)) for name in dict.fromkeys(names) if name not in every]:
+        raise InvalidValueError("; ".join(wrong))
     return frozenset().union(*(every[name] for name in names))
 
 

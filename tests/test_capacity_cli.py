@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.capacity_arguments import KEYS
+from tests.builders import mlp_family, up_family
+from tests.reports import written_run
 from tests.test_capacity import H100, H200, LLAMA, TABLES, call
 from tests.test_imports import VIDUR, table_of
 
@@ -39,6 +41,7 @@ WRONG = [
     ([*LLAMA, TABLES, "tokens_per_s=5", "tokens=1e12", "days=3"], "give either tokens_per_s=, or tokens= and days="),
     ([*LLAMA, "results=,"], "argument 'results=,': give results=, runs or published tables"),
     ([*LLAMA, "results=nowhere"], "nowhere"),
+    ([*LLAMA, f"results=nowhere,{H100},noplace"], "no run 'noplace'"),
     ([*LLAMA, f"results=h1000={H100}"], "unknown GPU 'h1000'; did you mean h100"),
     ([*LLAMA, f"results=h100={H100}"], "'h100' may be h100-pcie or h100-sxm; give one of them"),
     ([*LLAMA, "results=h200=no/such"], "no/such: there is no such file or folder"),
@@ -60,6 +63,15 @@ def test_wrong_input_is_one_clear_message(
     assert (code, out) == (2, "")
     assert message in err
     assert "Traceback" not in err
+
+
+def test_a_corrupt_shard_may_be_why_a_gemm_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = written_run(tmp_path, [up_family([64, 96]), mlp_family([64, 96])])
+    broken = store.shard_paths()[0]
+    broken.write_bytes(b"")
+    code, out, err = call(capsys, *LLAMA, f"results={store.path}")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1].startswith(f"{broken} is corrupt and was left out: ")
 
 
 def test_the_largest_amounts_have_finite_answers(capsys: pytest.CaptureFixture[str]) -> None:

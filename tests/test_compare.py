@@ -337,6 +337,30 @@ def test_what_cannot_be_compared_is_refused(
     assert "Traceback" not in err
 
 
+def test_all_that_cannot_be_opened_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [normal(tmp_path / "a"), *(f"{tmp_path}/{name}" for name in ("y", "no/mlp.csv", "z"))]
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "")
+    for line, word in zip(err.splitlines(), words[1:], strict=True):
+        assert word in line
+
+
+def test_all_runs_of_nothing_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(RunStore.create(tmp_path, name, {}).path) for name in "ab"]
+    code, out, err = call(capsys, normal(tmp_path / "c"), *paths)
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [f"nothing was measured in {path}" for path in paths]
+
+
+def test_a_corrupt_shard_may_be_why_no_shape_is_shared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = run(tmp_path / "b", up_family([64]), up_family([96], tp=2), cost=per_flop({}))
+    (path,) = (shard for shard in RunStore.open(both).shard_paths() if "-tp1-" in shard.name)
+    path.write_bytes(b"")
+    code, _, err = call(capsys, normal(tmp_path / "a"), both)
+    assert (code, "there is no shape" in err) == (2, True)
+    assert err.splitlines()[-1].startswith(f"{path} is corrupt and was left out: ")
+
+
 def test_a_run_with_several_protocols_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = RunStore.create(tmp_path, "mixed", {})
     add(store, up_family([64]), cost=per_flop({}))

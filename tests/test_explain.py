@@ -268,6 +268,23 @@ def test_a_run_without_measurements_says_so(tmp_path: Path, capsys: pytest.Captu
     assert (code, "nothing was measured in" in err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("kept", "words", "message"),
+    [(0, [], "nothing was measured in"), (1, ["family=mlp_up"], "unknown family 'mlp_up'")],
+)
+def test_a_corrupt_shard_may_be_why_what_is_asked_for_is_not_there(
+    kept: int, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run(tmp_path, [mlp_family([64, 96]), up_family([64, 96])])
+    broken = sorted(RunStore.open(path).shard_paths())[kept:]
+    for shard in broken:
+        shard.write_bytes(b"")
+    code, out, err = call(capsys, path, *words)
+    first, *more = err.splitlines()
+    assert (code, out, message in first) == (2, "", True)
+    assert [line.split(" is corrupt")[0] for line in more] == [str(shard) for shard in broken]
+
+
 def test_a_corrupt_shard_is_named_and_the_rest_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run(tmp_path, [up_family([64, 96]), mlp_family([64, 96])])
     broken = RunStore.open(path).shard_paths()[0]

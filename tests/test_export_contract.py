@@ -171,6 +171,27 @@ def test_a_run_without_a_sound_gemm_is_exit_code_2(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("kept", "message"), [(0, "nothing was measured in "), (1, "nothing was measured with tp=2; there is: 1")]
+)
+def test_a_corrupt_shard_may_be_why_nothing_is_exported(
+    kept: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = RunStore.create(tmp_path, "it", {})
+    for family in (mlp_family([128]), mlp_family([128], tp=2)):
+        measured = measurement(family, per_flop({}))
+        table = shard_table(as_bundle(family), measured, Timing(), attempt=1, code_version="1", plan_hash="p")
+        store.write_shard(table)
+    broken = sorted(store.shard_paths())[kept:]
+    for path in broken:
+        path.write_bytes(b"")
+    code, out, err = call(capsys, "export", str(store.path), "--to", "csv", "--out", str(tmp_path / "out"), "tp=2")
+    first, *more = err.splitlines()
+    assert (code, out, first.startswith(message)) == (2, "", True)
+    assert [line.split(" is corrupt")[0] for line in more] == [str(path) for path in broken]
+    assert not (tmp_path / "out").exists()
+
+
 @every_target
 def test_a_run_of_a_newer_version_is_refused(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = next(EXAMPLE.glob("shards/*/*/*.parquet"))

@@ -92,6 +92,19 @@ def test_a_corrupt_shard_is_named_and_the_rest_reported(tmp_path: Path, capsys: 
     assert "mlp\\_up · h=64 · tp=2" in text
 
 
+def test_a_corrupt_shard_may_be_why_there_is_nothing_to_draw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = written_run(tmp_path, [up_family([64, 96])])
+    (path,) = store.shard_paths()
+    path.write_bytes(b"")
+    code, _, err = call(capsys, str(store.path), "--out", str(tmp_path / "it.svg"))
+    first, second = err.splitlines()
+    assert (code, first) == (2, "nothing was measured: there is nothing to draw")
+    assert second.startswith(f"{path} is corrupt and was left out: ")
+    assert not (tmp_path / "it.svg").exists()
+
+
 def wrong(tmp_path: Path) -> list[tuple[list[str], str]]:
     return [
         (["no-such-run"], "unknown run 'no-such-run'"),
@@ -101,6 +114,9 @@ def wrong(tmp_path: Path) -> list[tuple[list[str], str]]:
         ([EXAMPLE, "--out", os.devnull], "is no regular file"),
         ([EXAMPLE, "--out", str(tmp_path / "file" / "it.html")], "is not a directory"),
         ([EXAMPLE, "--layer", "no.json"], "--layer no.json: No such file"),
+        ([EXAMPLE, "--layer", "no.json", "--layer", "nor.json"], "--layer nor.json: No such file"),
+        (["nosuch", EXAMPLE, "neither"], "unknown run 'nosuch'"),
+        (["nosuch", EXAMPLE, "neither"], "unknown run 'neither'"),
         ([EXAMPLE, "--format", "png", "--family", "x", "--out", str(tmp_path / "a")], "unknown family 'x'"),
         ([EXAMPLE, "--format", "pdf"], "invalid choice: 'pdf'"),
         ([EXAMPLE, "--out", "it.pdf"], "--out it.pdf: a report is html, md, png, svg; --format says which it is to be"),
@@ -114,7 +130,7 @@ def wrong(tmp_path: Path) -> list[tuple[list[str], str]]:
     ]
 
 
-@pytest.mark.parametrize("case", range(13))
+@pytest.mark.parametrize("case", range(17))
 def test_a_mistake_is_named_with_exit_code_2(case: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     words, message = wrong(tmp_path)[case]

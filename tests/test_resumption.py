@@ -62,6 +62,7 @@ def test_the_arguments_are_parted_from_those_of_the_sweep() -> None:
         (["resume="], "argument resume=: which run?"),
         (["resume=latest", "resume_anyway=yes"], "argument resume_anyway=yes: expected true or false"),
         (["resume=latest", "retry=ooom"], "argument retry=ooom: unknown status 'ooom'; did you mean oom?"),
+        (["resume=latest", "retry=ooom,timout"], "unknown status 'timout'; did you mean timeout?"),
         (["resume=latest", "retry=ok"], "argument retry=ok: unknown status 'ok'"),
         (["resume=latest", "retry="], "argument retry=: unknown status ''"),
     ],

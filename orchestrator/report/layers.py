@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.bounded import read_text
-from orchestrator.errors import InvalidValueError, shorten
+from orchestrator.errors import InvalidValueError, each_of, shorten
 
 VARIANTS = {"unfused": "without FlashAttention", "flash": "with FlashAttention"}
 
@@ -38,9 +38,9 @@ def read_layers(paths: Sequence[str]) -> list[Bar]:
     """Read the output of ``layer --json``, a bar for each layer and variant.
 
     Raises:
-        InvalidValueError: a file cannot be read, or is something else.
+        InvalidValueError: a file cannot be read, or is something else; SeveralErrors where that is so of several.
     """
-    return [bar for path in paths for bar in _file(path)]
+    return [bar for bars in each_of(_file, paths) for bar in bars]
 
 
 def _file(path: str) -> list[Bar]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.canary import is_canary
-from orchestrator.errors import InvalidValueError
+from orchestrator.errors import InvalidValueError, each_of
 from orchestrator.ranking import Ranking, rank
 from orchestrator.runs import find_run
 from orchestrator.store import RunStore
@@ -80,10 +80,10 @@ def open_runs(
     """Open and rank what each word means: path, URI, name or latest.
 
     Raises:
-        StoreError: there is no such run.
+        StoreError: there is no such run; SeveralErrors where that is so of several.
         InvalidValueError: one comes twice.
     """
-    stores = [find_run(word, directory, spool) for word in words]
+    stores = each_of(lambda word: find_run(word, directory, spool), words)
     seen: dict[str, str] = {}
     for word, store in zip(words, stores, strict=True):
         path = str(store.path.resolve())

@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from orchestrator.capacity_arguments import KEYS, parse
+from orchestrator.errors import noted
 from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_model_words, add_places
 
@@ -36,7 +37,9 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.compare_sides import open_results
     from orchestrator.explain_tables import text
 
-    found = capacity(asked, joined_runs(open_results(asked.results, arguments.dir, arguments.spool)))
+    sides = joined_runs(open_results(asked.results, arguments.dir, arguments.spool))
+    with noted(problem for side in sides for problem in side.problems):
+        found = capacity(asked, sides)
     whole = printed_as(
         arguments.form,
         tables=lambda: sys.stdout.write(text(capacity_tables(found, width()), width())),

@@ -5,7 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.completion import completed, runs_and_tables
-from orchestrator.errors import InvalidValueError
+from orchestrator.errors import InvalidValueError, noted
 from orchestrator.printing import printed_as, width
 from orchestrator.verbs.arguments import add_forms, add_places, positive
 from tasks.settings import BASELINES
@@ -64,8 +64,9 @@ def execute(arguments: argparse.Namespace) -> int:
     from orchestrator.explain_tables import text
 
     sides = open_sides(arguments.words, arguments.dir, arguments.spool)
-    gate = None if arguments.fail_if_slower is None else _gate(sides, arguments)
-    found = compare(sides, gate)
+    with noted(problem for side in sides for problem in side.problems):
+        gate = None if arguments.fail_if_slower is None else _gate(sides, arguments)
+        found = compare(sides, gate)
     whole = printed_as(
         arguments.form,
         tables=lambda: sys.stdout.write(text(comparison_tables(found, arguments.top), width())),

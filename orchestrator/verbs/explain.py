@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.completion import completed, words_of
-from orchestrator.errors import StoreError, unknown
+from orchestrator.errors import StoreError, noted, unknown
 from orchestrator.explain_arguments import GEMM_KEYS, RUN_KEYS, GemmWish, RunWish, parse
 from orchestrator.explain_tables import DISTRUST, Table, explanation_tables, text
 from orchestrator.explanation import Explanation, explain
@@ -86,7 +86,8 @@ def _run(wish: RunWish, arguments: argparse.Namespace) -> int:
     store = find_run(wish.run, arguments.dir, arguments.spool)
     ranking = rank(store)
     families = measured_families(store, ranking)
-    wanted = _wanted(families, wish, str(store.path))
+    with noted(ranking.problems):
+        wanted = _wanted(families, wish, str(store.path))
     found = fits(families)  # of all that was measured: a part of it would say less
     notes = (*ranking.problems, *ranking.notes)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.completion import choices, completed, words_of
-from orchestrator.errors import printable
+from orchestrator.errors import noted, printable
 from orchestrator.export import TARGETS, exporter
 from orchestrator.export.facts import FACTS
 from orchestrator.export.request import CANDIDATES, FRAMEWORKS, HELP, OPTIONS, known_target, parse
@@ -91,8 +91,9 @@ def execute(arguments: argparse.Namespace) -> int:
 
     store = find_run(request.run, arguments.dir, arguments.spool)
     ranking = rank(store, include_suspects=arguments.include_suspects)
-    selection = select(store, ranking, request, best=target.summary)
-    found = target.export(selection, request)
+    with noted(ranking.problems):
+        selection = select(store, ranking, request, best=target.summary)
+        found = target.export(selection, request)
     out = Path(arguments.out) if arguments.out else Path("exports") / store.name / request.target
     write(out, found.files, force=arguments.force, sources=found.sources)
     if arguments.form == JSON:

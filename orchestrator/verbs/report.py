@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.completion import completed, run_names
-from orchestrator.errors import InvalidValueError, StoreError, printable
+from orchestrator.errors import InvalidValueError, StoreError, noted, printable
 from orchestrator.report import FORMATS, PLOTS
 from orchestrator.verbs.arguments import add_places
 
@@ -75,7 +75,8 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         from orchestrator.report.picture import picture
 
-        content = picture(runs, form, arguments.plot or "family", arguments.family or "")
+        with noted(line for run in runs for line in run.ranking.problems):
+            content = picture(runs, form, arguments.plot or "family", arguments.family or "")
     _write(out, content, runs)
     return int(any(run.ranking.problems for run in runs))
 
