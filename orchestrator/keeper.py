@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator import cluster
-from orchestrator.errors import EngineLostError
+from orchestrator.errors import EngineLostError, OrchestratorError
 from orchestrator.kept_place import Place, Ray, locked
 from orchestrator.lifeline import Lifeline
 from orchestrator.schema import Cluster
@@ -49,6 +49,15 @@ class Watch:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Own a Ray, or say in the log why not: the command that waits for it shows the log to its user."""
+    try:
+        return _own(arguments)
+    except OrchestratorError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+
+
+def _own(arguments: Sequence[str]) -> int:
     """Own a Ray until it is not needed any more. arguments: the place, and what is wanted as JSON."""
     place, wanted = Place(Path(arguments[0])), json.loads(arguments[1])
     ended: list[int] = []

@@ -19,7 +19,7 @@ from pathlib import Path
 from orchestrator.cluster import own_token
 from orchestrator.errors import ClusterError
 from orchestrator.kept_now import elsewhere
-from orchestrator.kept_place import POLL_S, Place, Ray, Use, locked
+from orchestrator.kept_place import POLL_S, Place, Ray, Use, locked, opened
 from orchestrator.likeness import likeness, unlike
 from orchestrator.schema import Cluster
 
@@ -158,8 +158,9 @@ def _started(place: Place, cluster: Cluster, meanwhile: Sequence[str]) -> Ray:
     place.tell_use(Use(pid=os.getpid()))
     wanted = json.dumps({"gpu": cluster.gpu, "max_gpus": cluster.max_gpus, "like": likeness(os.environ)})
     own_token()  # before Ray is imported, here and there
-    command = [sys.executable, "-m", "orchestrator.keeper", str(place.folder), wanted]
-    with place.log.open("wb") as log:
+    # -P: what lies in this folder must not hide the packages of this program.
+    command = [sys.executable, "-P", "-m", "orchestrator.keeper", str(place.folder), wanted]
+    with opened(place.log, "wb") as log:
         # In a session of its own, without the streams of this command: nobody may wait for its end.
         keeper = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_environment()

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from orchestrator.atomic import write_atomic
 from orchestrator.errors import ClusterError
@@ -43,10 +43,14 @@ class Use:
 
 
 class Place:
-    """The files by which commands and the keeper find each other; only their user may read them."""
+    """The files by which commands and the keeper find each other; only their user may read them.
+
+    Raises:
+        ClusterError: no folder is named, and none for temporary files can be written.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or Path(tempfile.gettempdir()) / f"gemm-orchestrator-{os.getuid()}"
+        self.folder = folder or _temporary() / f"gemm-orchestrator-{os.getuid()}"
         self._ray = self.folder / "ray.json"
         self._use = self.folder / "use.json"
         self.lease = self.folder / "lease"
@@ -59,7 +63,8 @@ class Place:
         Raises:
             ClusterError: somebody else's, or open to others: what lies there must not be believed.
         """
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        with _usable(self.folder), suppress(FileExistsError):
+            self.folder.mkdir(mode=0o700)
         facts = self.folder.lstat()
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
             raise ClusterError(f"{self.folder} must be a directory of your own that nobody else may enter (mode 700)")
@@ -76,14 +81,17 @@ class Place:
     def ray(self) -> Ray | None:
         """The Ray that is kept; None where it is starting, ending or gone, or of a version that says other things."""
         with suppress(TypeError):
-            return Ray(**_read(self._ray))
+            ray = Ray(**_read(self._ray))
+            return ray if isinstance(ray.like, dict) else None
         return None
 
     def use(self) -> Use | None:
         """What was said last of its use; None where nothing was, or by a version that says other things."""
         found = _read(self._use)
         with suppress(TypeError):
-            return Use(**found) if isinstance(found.get("devices"), dict) else None
+            use = Use(**found)
+            said = isinstance(use.pid, int) and isinstance(use.keep_s, int | float) and isinstance(use.devices, dict)
+            return use if said and "devices" in found else None
         return None
 
     def told_at(self) -> datetime | None:
@@ -102,20 +110,51 @@ class Place:
 
     def forget(self) -> None:
         """Have nobody find it any more."""
-        self._ray.unlink(missing_ok=True)
+        with _usable(self._ray):
+            self._ray.unlink(missing_ok=True)
+
+
+def _temporary() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise ClusterError(f"no directory for temporary files can be written: {error.strerror}; set TMPDIR") from error
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """Name what the file system refuses."""
+    try:
+        yield
+    except OSError as error:
+        raise ClusterError(f"{path}: {error.strerror or error}; a kept Ray is found by it") from error
+
+
+def opened(path: Path, mode: str) -> IO[Any]:
+    """Open a file of a place.
+
+    Raises:
+        ClusterError: it is something else, or not writable.
+    """
+    with _usable(path):
+        return path.open(mode)
 
 
 def _read(path: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        found = json.loads(path.read_text())
+        return found if isinstance(found, dict) else {}
     return {}
 
 
 @contextmanager
 def locked(path: Path, timeout_s: float = 0.0, waiting: Callable[[], None] = lambda: None) -> Iterator[bool]:
-    """Lock a file while the context lasts, or tell that another process has it; ``waiting`` is called now and then."""
-    with path.open("a") as file:
+    """Lock a file while the context lasts, or tell that another process has it; ``waiting`` is called now and then.
+
+    Raises:
+        ClusterError: it cannot be opened.
+    """
+    with opened(path, "a") as file:
         until = time.monotonic() + timeout_s
         while not (mine := _lock(file)) and time.monotonic() < until:
             waiting()
@@ -123,7 +162,7 @@ def locked(path: Path, timeout_s: float = 0.0, waiting: Callable[[], None] = lam
         yield mine
 
 
-def _lock(file: TextIO) -> bool:
+def _lock(file: IO[Any]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,9 @@
 """Who may use a kept Ray, when it ends, and what it must have in common with a command: without Ray."""
 
+import errno
 import os
+import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -11,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator import cluster
 from orchestrator import likeness as alike
 from orchestrator.errors import ClusterError
 from orchestrator.keeper import Watch
+from orchestrator.keeper import main as keep_ray
 from orchestrator.kept import Hold, held, release
 from orchestrator.kept_now import kept_now
 from orchestrator.kept_place import Place, Ray, Use, locked
@@ -98,6 +103,56 @@ def test_where_nothing_is_kept_a_plain_command_leaves_no_trace(tmp_path: Path, m
         assert hold is None
     assert release(Place(tmp_path / "kept")) is None
     assert not (tmp_path / "kept").exists()
+
+
+def test_where_no_temporary_file_can_be_written_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuses)
+    with pytest.raises(ClusterError, match=r"no directory for temporary files can be written: .*'/tmp'.*; set TMPDIR"):
+        Place()
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "4711", '{"pid": 1, "devices": []}', '{"pid": 1, "keep_s": "x"}', '{"like": []}']
+)
+def test_files_that_say_other_things_say_nothing(place: Place, text: str) -> None:
+    (place.folder / "use.json").write_text(text)
+    (place.folder / "ray.json").write_text(text)
+    assert (place.use(), place.ray()) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["keeper", "lease"])
+def test_a_directory_in_place_of_a_lock_is_named(place: Place, name: str) -> None:
+    (place.folder / name).mkdir()
+    with pytest.raises(ClusterError, match=f"{name}: Is a directory"), locked(place.folder / name):
+        pass
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()
+    with pytest.raises(ClusterError, match="must be a directory of your own"):
+        Place(tmp_path / "kept").make()
+
+
+def test_a_keeper_that_cannot_start_ray_says_only_why(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def refuses(wanted: Cluster) -> Iterator[None]:
+        if wanted.address == "local":
+            raise ClusterError("no Ray here")
+        yield
+
+    monkeypatch.setattr(cluster, "connect", refuses)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGINT)}
+    try:
+        code = keep_ray([str(place.folder), '{"gpu": "cpu", "max_gpus": 1, "like": {}}'])
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert (code, capfd.readouterr().err) == (2, "no Ray here\n")
 
 
 @pytest.mark.parametrize("address", ["head:6379", "local"])
