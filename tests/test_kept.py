@@ -114,9 +114,11 @@ def test_where_no_temporary_file_can_be_written_the_remedy_is_named(monkeypatch:
         Place()
 
 
-@pytest.mark.parametrize(
-    "text", ["[]", "4711", '{"pid": 1, "devices": []}', '{"pid": 1, "keep_s": "x"}', '{"like": []}']
-)
+ODD_USE = '{"pid": 1, "devices": {}, "keep_s": "x"}'
+ODD_RAY = '{"address": "a:1", "token": null, "node": "n", "like": []}'
+
+
+@pytest.mark.parametrize("text", ["[]", "4711", ODD_USE, ODD_RAY])
 def test_files_that_say_other_things_say_nothing(place: Place, text: str) -> None:
     (place.folder / "use.json").write_text(text)
     (place.folder / "ray.json").write_text(text)
