@@ -10,12 +10,10 @@ OWN = ("conf", "tasks")
 
 def hidden() -> int:
     """Say what hides which package; return the exit code, 0 where nothing does."""
-    for name in OWN:
-        if path := _instead(name):
-            sys.stderr.write(
-                f"{path} hides this program's own package {name}: use gemm-orchestrator, or another folder\n"
-            )
-    return 2 * any(_instead(name) is not None for name in OWN)
+    hides = {name: path for name in OWN if (path := _instead(name))}
+    for name, path in hides.items():
+        sys.stderr.write(f"{path} hides this program's own package {name}: use gemm-orchestrator, or another folder\n")
+    return 2 if hides else 0
 
 
 def _instead(name: str) -> Path | None:

@@ -260,25 +260,26 @@ def test_a_table_with_impossible_rows_is_no_ranking(store: RunStore) -> None:
 
 
 def test_only_families_that_nobody_joined_later_are_regular() -> None:
-    """By hand: a Family that is whole, one that ``d`` left, one that ``f`` joined, and one without the last round."""
+    """By hand: one that is whole, that ``d`` left, that ``f`` joined, without the last round, and one with a level."""
     facts = pa.table(
         {
-            "gemm_id": list("abcdefgh"),
-            "status": ["ok"] * 8,
-            "axis": ["d_ff"] * 8,
-            "first_round": [0, 0, None, None] * 2,
-            "flops": [1] * 8,
-            "baseline": [False] * 8,
-            "protocol": ["interleaved"] * 8,
-            "value": [1, 2] * 4,
-            "part": ["up"] * 8,
-            "tie_pct": [0.5] * 8,
-            "confidence": [0.95] * 8,
-            "looks": [1] * 8,
-            "rounds": [2, 2, 2, 2, 2, 2, 2, 2],
+            "gemm_id": list("abcdefghjk"),
+            "status": ["ok"] * 10,
+            "axis": ["d_ff"] * 10,
+            "first_round": [0, 0, None, None, 0] * 2,
+            "flops": [1] * 10,
+            "baseline": [False] * 10,
+            "protocol": ["interleaved"] * 10,
+            "value": [1, 2] * 5,
+            "part": ["up"] * 10,
+            "tie_pct": [0.5] * 10,
+            "confidence": [0.95] * 10,
+            "looks": [1] * 10,
+            "rounds": [2] * 8 + [1] * 2,
         }
     )
-    visits = ["b0 a0 a1 b1", "c0 d0 c1", "e0 e1 f1", "g0 h0 i0 i1"]  # the last for another Family of the same Bundle
+    # i is of another Family of the same Bundle
+    visits = ["b0 a0 a1 b1", "c0 d0 c1", "e0 e1 f1", "g0 h0 i0 i1", "j0 k0 j1 k1"]
     samples = [(visit[0], int(visit[1:])) for shard in visits for visit in shard.split()]
     found = timed(
         Families(
@@ -291,15 +292,15 @@ def test_only_families_that_nobody_joined_later_are_regular() -> None:
                     "slowdown": [1.0] * len(samples),
                 }
             ),
-            number=np.arange(4),
-            start=np.arange(0, 8, 2),
-            rows=np.full(4, 2),
-            sample_start=np.array([0, 4, 7, 10]),
-            sample_rows=np.array([4, 3, 3, 4]),
+            number=np.arange(5),
+            start=np.arange(0, 10, 2),
+            rows=np.full(5, 2),
+            sample_start=np.array([0, 4, 7, 10, 14]),
+            sample_rows=np.array([4, 3, 3, 4, 4]),
         )
     )
     forms = [found.forms[number] if number >= 0 else None for number in found.form.tolist()]
-    assert [form and (form.rounds, form.raced) for form in forms] == [(2, False), (2, True), None, None]
+    assert [form and (form.rounds, form.raced) for form in forms] == [(2, False), (2, True), None, None, None]
     taken = [found.seconds[first : first + rounds] for first, rounds in zip(found.first, found.rounds, strict=True)]
     assert [each.tolist() for each in taken[:4]] == [[2.0, 3.0], [1.0, 4.0], [5.0, 7.0], [6.0]]
 

@@ -86,6 +86,20 @@ def interleaved(seed: int) -> list[float]:
     return [float(value) for value in sampler.comparison(FAMILY).effect]
 
 
+def test_only_those_that_raced_are_known_to_be_behind() -> None:
+    bundle = as_bundle(FAMILY)
+    sampler = Sampler(bundle, Timing(goal="top", max_rounds=10), ())
+    device = FakeDevice(costs(FAMILY, [1.0] * 20), drift=0.01, noise=0.002, seed=1)
+    sampler.join(range(20), 4, searched=True)
+    assert run(sampler, bundle, device) == "level"
+    sampler.join(range(5, 20), 4, searched=True)  # the first five are left by one level, the next by the other
+    assert run(sampler, bundle, device) == "level"
+    assert not sampler.comparison(FAMILY).aside.any()
+    sampler.join(range(10, 20))
+    run(sampler, bundle, device)
+    assert np.flatnonzero(sampler.comparison(FAMILY).aside).tolist() == [5, 6, 7, 8, 9]
+
+
 def sequential(seed: int) -> list[float]:
     device = FakeDevice(costs(FAMILY, TRUTH), drift=0.01, noise=0.002, seed=seed)
     return [
